@@ -22,7 +22,8 @@ class ExampleMetadata:
     correct: tuple[int, ...]
     """Indexes of the right responses; all other responses are wrong."""
     cluster: str
-    """Shared by the examples of one prompt. Confidence intervals of aggregates resample clusters."""
+    """Name of the cluster. All examples of one prompt have the same cluster. Confidence intervals of aggregates
+    resample clusters."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Further groups for tables: name -> value, such as `difficulty`."""
     facts: Mapping[str, Any] = field(default_factory=dict)

@@ -46,11 +46,11 @@ class ExternalLine(BaseModel):
 
     id: StrictStr | StrictInt
     decisions: list[StrictStr | None] | None = None
-    """One per look, in the labels of that look. A look is one presentation of responses to the judge."""
+    """One decision per presentation of the responses to the judge. Each uses the labels of its presentation."""
     scores: list[Score | None] | None = None
-    """One per response."""
+    """One score per response."""
     shown: list[Indexes] | None = None
-    """Response indexes for each look, in the order shown. None: the listed and the reversed order alternate."""
+    """Response indexes of each presentation, in the order shown. None: the listed and the reversed order alternate."""
     label: StrictStr | StrictInt | None = None
     """The right answer, if no benchmark provides it: an index, `A>B`, `A=B`, or a letter. None: unknown."""
     subset: StrictStr = ""
@@ -83,7 +83,7 @@ def read_decisions(
             no decisions. None: the lines carry the right answer in `label`.
         mode: the mode in which the examples were judged. None: pointwise for scores, listwise if more than two responses
             were shown together, and pairwise otherwise.
-        flipped: whether all decisions about an example use the labels of the first look.
+        flipped: whether all decisions about an example use the labels of the first presentation.
 
     Raises:
         InputError: the file cannot be read, or a line is invalid. The message names the line.

@@ -88,7 +88,7 @@ class JudgeSettings:
     """Settings for all items of a run; the fields of a `JudgeRequest`."""
 
     mode: Mode | None = None
-    """None: chosen by the number of responses, see `default_mode`."""
+    """Judging mode. None: chosen by the number of responses, see `default_mode`."""
     tools: str = "auto"
     orders: str = "single"
     votes: int = 1

@@ -39,7 +39,7 @@ class OpenJudge:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """JSON data that identifies the judge. With a fingerprint, the location of the model does not count."""
+        """JSON data that identifies the judge. With a fingerprint, it does not contain the location of the model."""
         if self.fingerprint is not None:
             return {"model": self.model, "fingerprint": self.fingerprint}
         return {"kind": self.kind, "url": self.url, "model": self.model}

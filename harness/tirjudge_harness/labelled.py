@@ -53,9 +53,9 @@ class Labelled:
     agreement: Agreement | None
     """Agreement of the first order with the label. A tie is a category. None: the file has scores."""
     both_orders: BothOrders | None
-    """None: no pair was shown in both orders."""
+    """Statistics of both orders. None: no pair was shown in both orders."""
     num_unlabelled: int
-    """Examples without a label or with a tie as label. They are not part of any accuracy."""
+    """Examples without a label or with a tie as label. Every accuracy excludes them."""
 
     def as_json(self) -> dict[str, Any]:
         """Return all fields; rates are from 0 to 1."""

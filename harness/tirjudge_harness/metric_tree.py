@@ -27,7 +27,7 @@ class ComparisonScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanMetric:
-    """The mean credit of selected comparisons."""
+    """The mean score (`credit`) of selected comparisons."""
 
     name: str
     holds: Callable[[ComparisonScore], bool]
@@ -76,7 +76,7 @@ class MetricValue:
     depth: int
     """Depth in the tree. The roots have depth 0."""
     value: float | None
-    """None: no selected comparison or example was judged."""
+    """Value of the metric. None: no selected comparison or example was judged."""
     num_marks: int
     """Number of comparisons in the value; for a formula, the number of examples."""
     interval: tuple[float, float] | None = None

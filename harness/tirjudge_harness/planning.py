@@ -29,7 +29,7 @@ class RunSettings:
     """Settings of a benchmark run."""
 
     mode: Mode | None = None
-    """None: the first mode of the benchmark."""
+    """Judging mode. None: the first mode of the benchmark."""
     protocol: Protocol = PAPER
     """Determines orders, votes and scoring."""
     tools: Literal["auto", "on", "off"] = "auto"
@@ -42,7 +42,7 @@ class RunSettings:
     limit: int | None = None
     """Number of examples to sample. None: all examples."""
     shard: Shard | None = None
-    """None: all shards."""
+    """Shard to judge. None: all shards."""
     attack: str | None = None
     """Name of the attack that was applied to the responses. None: no attack."""
 

@@ -106,7 +106,8 @@ class RunProgress:
         self._bar.stop()
 
     def kept(self, *judgments: Judgment) -> None:
-        """Count a request that an earlier run completed. It does not count for the speed of this run."""
+        """Count a request that an earlier run completed. Such requests do not count toward the speed
+        of this run."""
         self._num_kept += 1
         self._count(judgments)
         self._bar.reset(self._task, completed=self._num_done, description=", ".join(self._notes()))

@@ -31,7 +31,7 @@ class Protocol:
     orders: Literal["single", "both"] = "single"
     votes: int = 1
     counting: ScoringRule | None = None
-    """None: the official rule of the benchmark."""
+    """Scoring rule. None: the official rule of the benchmark."""
 
 
 PAPER = Protocol(name="paper", counting=ScoringRule())

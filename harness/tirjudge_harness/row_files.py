@@ -27,7 +27,7 @@ class NumberedRow:
     number: int
     """Row number, counted from 1. In a `.jsonl` file, the line number; in a CSV file, the header is not counted."""
     row: Row | None
-    """None: the row is invalid."""
+    """Columns of the row. None: the row is invalid."""
     problem: str = ""
     """Reason why the row is invalid."""
 

@@ -46,7 +46,7 @@ class JudgeManifest(StoredModel):
     kind: str
     """See `OpenJudge.kind`."""
     url: str | None = None
-    """None: the judge runs in the process of the command."""
+    """URL of the judge. None: the judge runs in the process of the command."""
     model: str
     fingerprint: str | None = None
     """Hash of the model. None: unknown; the URL then identifies the model."""
@@ -234,8 +234,8 @@ VARYING = {"created", "shard"}
 
 
 def compared_of(manifest: RunManifest, *, but: Set[str] = frozenset({"created"})) -> dict[str, Any]:
-    """Return the fields that identify a run. The location of the data does not count. The location of the judge does not
-    count if its fingerprint is known.
+    """Return the fields that identify a run. The location of the data is excluded. The location of the judge is
+    excluded if its fingerprint is known.
     """
     judge = {"kind", "url"} if manifest.judge.fingerprint is not None else set[str]()
     data = {"path", "sources", "num_bad_rows"}
@@ -243,7 +243,8 @@ def compared_of(manifest: RunManifest, *, but: Set[str] = frozenset({"created"})
 
 
 def sha256_of(examples: Iterable[Example]) -> str:
-    """Return a hash of the texts that the judge sees, 64 hex digits. Labels can be corrected: they do not count."""
+    """Return a hash of the texts that the judge sees, 64 hex digits. Labels are not part of the hash, so that they
+    can be corrected."""
     digest = hashlib.sha256()
     for one in examples:
         prompt = one.prompt if isinstance(one.prompt, str) else [message.model_dump() for message in one.prompt]

@@ -1,5 +1,4 @@
-"""Tool-integrated LLM judge. The names exported here are those that a client of a server needs; they are imported
-lazily."""
+"""Tool-integrated LLM judge. This module exports the names that a client of a server needs, and imports them lazily."""
 
 from __future__ import annotations
 

@@ -50,17 +50,17 @@ class Deadline:
 
     @property
     def forces_at(self) -> float | None:
-        """When generation stops and verdicts are forced. None: no deadline."""
+        """Instant at which generation stops and verdicts are forced. None: no deadline."""
         return None if self.ends_at is None else self.ends_at - self.reserve_s
 
     @property
     def reads_until(self) -> float | None:
-        """When reading of verdict probabilities stops. None: no deadline."""
+        """Instant at which reading of verdict probabilities stops. None: no deadline."""
         return None if self.ends_at is None else self.ends_at - self.reserve_s * CLOSING_SHARE
 
     @property
     def gives_up_at(self) -> float | None:
-        """When hanging work is cancelled. None: no deadline."""
+        """Instant at which hanging work is cancelled. None: no deadline."""
         return None if self.ends_at is None else self.ends_at + LATE_S
 
     @property

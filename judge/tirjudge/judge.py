@@ -410,7 +410,8 @@ def content_order(request: JudgeRequest) -> tuple[int, ...]:
 
 
 def _seed(seed: int, prompt_ids: Sequence[int], name: str) -> int:
-    """Derive the seed of a rollout from the request's seed, the prompt and the name of the rollout. Deterministic."""
+    """Derive the seed of a rollout from the request's seed, the prompt and the name of the rollout. Equal arguments
+    give equal seeds."""
     content = hashlib.sha256(f"{seed}/{name}/".encode() + struct.pack(f">{len(prompt_ids)}I", *prompt_ids))
     return int.from_bytes(content.digest()[:7], "big")
 

@@ -57,7 +57,7 @@ class RolloutSpec:
     """Maximum number of calls. One call more ends the rollout and is not run."""
     force_verdict: bool = True
     """Whether to force a verdict if the model gave none: open the verdict tag and constrain the label. An engine that
-    cannot be constrained is asked in words."""
+    cannot be constrained is asked for its verdict as text."""
     read_probabilities: bool = True
     """Whether to read the probability of every label after a verdict of the model. Training rollouts skip this, which
     saves a request."""
@@ -239,7 +239,7 @@ async def _force_verdict(rollout: Rollout, spec: RolloutSpec) -> Rollout:
 
 
 async def _ask_verdict(rollout: Rollout, spec: RolloutSpec, forcing: Forcing) -> Rollout:
-    """Ask the model for its verdict in words and return the rollout with that verdict; without a label if it gave
+    """Ask the model for its verdict as text and return the rollout with that verdict; without a label if it gave
     none."""
     asked = await spec.engine.ask_verdict(
         [*rollout.prompt_ids, *_ids_of(rollout.turns)],

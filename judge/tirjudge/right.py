@@ -1,4 +1,5 @@
-"""Turn verdicts into credit. Benchmarks and rewards share this definition of right, wrong, tie and no verdict.
+"""Convert verdicts to credit: a score from 0 to 1 per comparison. Benchmarks and rewards share this definition of
+right, wrong, tie and no verdict.
 
 A missing verdict is neither a tie nor a low score: its result is `none`, and `ScoringRule` defines its credit.
 """
@@ -50,7 +51,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoringRule:
-    """How the decisions on one comparison are converted to its credit, 0 to 1."""
+    """Rule that converts the decisions on one comparison to its credit, a score from 0 to 1."""
 
     orders: CountedOrders = "first"
     """`first`: the first order alone. `mean`: the mean over the orders. `net`: 1 if more orders are right than wrong,
@@ -62,7 +63,7 @@ class ScoringRule:
     share_ties: bool = False
     """Whether k responses that share the highest score get a credit of 1/k each, instead of `tie`."""
     expected: bool = False
-    """Whether to compare expected scores. False: the scores as the judge wrote them."""
+    """Whether to compare expected scores. False: compare the scores as the judge wrote them."""
     unscored_loses: bool = False
     """Whether a response without a score ranks below all scored responses. False: a missing score means no verdict."""
 

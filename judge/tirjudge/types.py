@@ -86,14 +86,14 @@ class Outcome(StrEnum):
     OOM = "oom"
     """The memory limit was reached."""
     CRASH = "crash"
-    """Killed by a signal that was not sent to enforce a limit."""
+    """The program was killed by a signal that was not sent to enforce a limit."""
     OUTPUT_LIMIT = "output_limit"
     """The program wrote more output than allowed."""
     REFUSED = "refused"
-    """Never started: the program was too large, or the call contained no program."""
+    """The program never started: it was too large, or the call contained no program."""
     SANDBOX_ERROR = "sandbox_error"
-    """The sandbox failed, not the program. Used only on the wire of the sandbox service, whose client raises
-    `SandboxUnavailable`."""
+    """The sandbox failed, not the program. This outcome is used only on the wire of the sandbox service, whose client
+    raises `SandboxUnavailable`."""
 
     @property
     def is_ok(self) -> bool:
@@ -121,7 +121,7 @@ class Sampling:
     allowed_token_ids: tuple[int, ...] | None = None
     """Ids that can be sampled. None: the whole vocabulary."""
     logprob_token_ids: tuple[int, ...] = ()
-    """Ids whose log-probability at the first generated position to return, computed before any constraint is
+    """Ids for which to return the log-probability at the first generated position, computed before any constraint is
     applied."""
     logprobs: bool = True
     """Whether to return the log-probability of each sampled id. Training needs them; a verdict does not, and engines
@@ -175,7 +175,7 @@ class Completion:
     num_cached: int = 0
     """Number of prompt tokens that were prefix-cache hits."""
     places: tuple[TokenAlternatives, ...] = ()
-    """Alternatives to each token, from an engine that asks for the verdict in words. Empty: the engine returned
+    """Alternatives to each token, from an engine that asks for the verdict as text. Empty: the engine returned
     none."""
     counted: TokenUsage | None = None
     """Token counts reported by the endpoint. None: count the ids instead."""
@@ -289,7 +289,7 @@ class Rollout:
     """Label -> log-probability at the verdict position, over the full vocabulary. Empty: no verdict, or the engine does
     not return probabilities."""
     asked: Completion | None = None
-    """Completion of a model that was asked for its verdict in words. None: it was not asked."""
+    """Completion of a model that was asked for its verdict as text. None: it was not asked."""
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -390,7 +390,7 @@ def _failing_fast(schema: Any) -> Any:
 class Received(BaseModel):
     """Base of untrusted input: validation of a list or a dict stops at its first invalid element.
 
-    Without this, a list of a million invalid elements produces a million error objects.
+    Otherwise, a list of a million invalid elements would produce a million error objects.
     """
 
     @classmethod
@@ -465,7 +465,7 @@ class JudgeRequest(Wire):
     criteria: list[Criterion] | None = Field(default=None, min_length=1, max_length=MAX_CRITERIA)
     """Weighted criteria to judge by. None: the judge chooses."""
     rubric: Text | None = None
-    """Judging instructions in words: what earns which score, or what makes a response better. None: the judge
+    """Judging instructions as text: what earns which score, or what makes a response better. None: the judge
     chooses."""
     tools: Literal["auto", "on", "off"] = "auto"
     """`auto`: the model may run Python. `on`: the model may run Python, and a verdict only counts if a program ran.
@@ -627,7 +627,7 @@ class Usage(Wire):
 
 
 class Timing(Wire):
-    """Where the time of a judgment went, in seconds."""
+    """Durations of a judgment and of its parts, in seconds."""
 
     total_s: float
     """Wall time of the judgment."""
@@ -662,7 +662,7 @@ class Judgment(Wire):
     usage: Usage
     """Token and call counts."""
     timing: Timing
-    """Where the time went."""
+    """Durations of the judgment and of its parts."""
 
 
 def label_of(index: int) -> str:

@@ -219,8 +219,8 @@ def highest(scores: Sequence[float]) -> int | None:
 
 
 def _top_probability(by_response: Sequence[Sequence[Rollout]], *, label: str | None) -> float:
-    """Return P(given score) for one response. For several: the mean over rollouts of the probability of the top
-    score."""
+    """Return the probability of the score `label` for a single response; for several responses, the mean over rollouts
+    of the probability of the most probable score."""
     if len(by_response) == 1:
         return fmean(label_probabilities(rollout).get(label or "", 0.0) for rollout in by_response[0])
     return fmean(max(label_probabilities(rollout).values()) for rollouts in by_response for rollout in rollouts)

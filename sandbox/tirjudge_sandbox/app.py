@@ -126,7 +126,7 @@ def _programs(service: SandboxService, *, max_body_bytes: int) -> APIRouter:
         service.check_answer(asked.programs, param="programs")
         works = [partial(_execute_item, program, service=service) for program in asked.programs]
         results = await while_connected(request.receive, service.side_by_side(works))
-        # Streamed result by result: joining all results would hold a second copy in memory.
+        # The results are streamed one by one, because joining them would hold a second copy in memory.
         return StreamingResponse(_listed(results), media_type="application/json")
 
     @router.post(RUN_CODE_PATH)

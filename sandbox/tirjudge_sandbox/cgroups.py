@@ -41,7 +41,7 @@ class _Files:
     memory: str
     """Memory limit."""
     swap: tuple[tuple[str, str], ...]
-    """Files that disable swapping, each with the value to write. Skipped where they do not exist."""
+    """Files that disable swapping, each with the value to write. Files that do not exist are skipped."""
     kills: str
     """Contains a line `oom_kill <number>`: processes of the group that the kernel killed, whichever group was out of
     memory."""
@@ -92,7 +92,7 @@ class Cgroup:
         self._num_kills = self._num_full = 0
         for directory in set(directories.values()):
             directory.mkdir()
-        self._write("pids", "pids.max", str(_NUM_TASKS + 1))  # the slot itself is one
+        self._write("pids", "pids.max", str(_NUM_TASKS + 1))  # plus the process of the slot
         for name, value in files.swap:
             with contextlib.suppress(FileNotFoundError, PermissionError):  # a kernel without swap accounting
                 self._write("memory", name, value)
@@ -303,7 +303,7 @@ def start_of(pid: int) -> str:
 
 
 def _is_removed(directory: Path) -> bool:
-    """Remove a group if it is empty. Return whether it is gone."""
+    """Remove a group if it is empty. Return whether it no longer exists."""
     try:
         directory.rmdir()
     except FileNotFoundError:

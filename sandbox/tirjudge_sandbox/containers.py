@@ -49,7 +49,7 @@ LABEL = "tirjudge.sandbox"
 """Label of our containers. Its value identifies the owner process: see `owner_label`."""
 
 GVISOR_RUNTIME = "runsc"
-"""Name under which Docker's daemon has the runtime gVisor."""
+"""Name of the gVisor runtime in the configuration of the Docker daemon."""
 
 _BOOTSTRAP = """
 import importlib, os, sys, types
@@ -73,7 +73,7 @@ _BASE_BYTES = 768 * _MIB
 _BYTES_PER_SLOT = 256 * _MIB
 """Memory per slot in addition to the program's own memory: the slot process and the program's output."""
 _GVISOR_TASKS = 1000
-"""Threads of gVisor itself. It dies if it cannot start enough of them."""
+"""Maximum number of threads of gVisor itself. gVisor dies if it cannot start enough threads."""
 _FIRST_USER, _NUM_USERS = 60_578, 600
 """User ids that no distribution assigns, so that the kernel counts no foreign process toward our process limit."""
 
@@ -93,7 +93,7 @@ class ContainerPlan:
     num_slots: int
     """Number of slots that the container may open."""
     packages: tuple[str, ...]
-    """Names of distributions to offer to programs. Skipped where the image does not have them."""
+    """Names of distributions to offer to programs. Distributions that the image does not have are skipped."""
     memory_bytes: int
     """Largest memory limit that a program may request."""
     output_bytes: int
@@ -104,7 +104,7 @@ async def start_container(plan: ContainerPlan, *, preset: Preset) -> ContainerSe
     """Start a fork server in a new container, ready to open slots.
 
     Raises:
-        LevelUnavailable: the container could not be started. It is removed.
+        LevelUnavailable: the container could not be started. The container is removed.
     """
     creation = asyncio.create_task(asyncio.to_thread(_Container.create, plan))
     try:
@@ -203,7 +203,7 @@ class ContainerServer(SlotServer):
             self._removal = asyncio.create_task(asyncio.to_thread(self._container.remove))
 
     def tell(self, do: str, process: int, *parts: bytes, **fields: Any) -> None:
-        """Send a message without waiting for an answer. Do nothing if the container is gone."""
+        """Send a message without waiting for an answer. Do nothing if the container has ended."""
         if self._is_alive:
             self._writer.write(frame({"do": do, "process": process, **fields}, *parts))
 
@@ -311,8 +311,8 @@ class ContainedSlot(SlotProcess):
 
 
 class _Output:
-    """The standard output of a container, read from the stream that the daemon multiplexes it with standard error
-    in."""
+    """The standard output of a container. The daemon sends it together with the standard error in one multiplexed
+    stream."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader

@@ -62,7 +62,7 @@ class Diagnosis:
 
 
 async def diagnose(*, image: str | None = None, slots: int | None = None, limits: Limits | None = None) -> Diagnosis:
-    """Run all checks. Takes a few seconds.
+    """Run all checks. This takes a few seconds.
 
     Args:
         image: Docker image for the container levels. None: they are not tested.

@@ -2,7 +2,7 @@
 no link is followed, and the total size is limited.
 
 This code runs in the slot, which cannot see the host's files. The kernel copies the contents, so that they never enter
-the slot's memory. Standard library only: the isolated interpreter imports this file too.
+the slot's memory. This module imports only the standard library, because the isolated interpreter imports it too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The messages between the pool and the relay in a container: a JSON header followed by binary data.
 
 A frame consists of two big-endian lengths of four bytes, the header, and the data. Each request has a number, and its
-single answer has the same number. Standard library only: the relay imports this file too.
+single answer has the same number. This module imports only the standard library, because the relay imports it too.
 """
 
 from __future__ import annotations

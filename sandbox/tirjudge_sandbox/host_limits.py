@@ -1,6 +1,6 @@
 """Memory and process limits that the machine and the service's own control groups impose on a pool.
 
-Standard library only: the relay in a container imports this file too.
+This module imports only the standard library, because the relay in a container imports it too.
 """
 
 from __future__ import annotations

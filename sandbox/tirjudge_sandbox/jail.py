@@ -46,7 +46,7 @@ _NAMESPACES = (
 )
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _DATA = ("/usr/share/zoneinfo",)
-"""Directories outside its own that the standard library reads."""
+"""Directories that the standard library reads although they are not part of it."""
 _MOUNT_POINTS = ("/mnt", "/media", "/srv", "/run", "/tmp", "/opt")
 """Directories in which the new root may be built. The first one without Python below it is used."""
 
@@ -59,7 +59,7 @@ _NEEDED_IN_GVISOR = {
     "SETGID": kernel.CAP_SETGID,
     "KILL": kernel.CAP_KILL,
 }
-"""Capabilities over gVisor's own kernel that isolating programs needs."""
+"""Capabilities that the isolation of programs needs. They apply to gVisor's own kernel, not to the host's."""
 
 _FIRST_HOST_ID, _NUM_IDS = 200_000, 65_536
 """Range of host ids to which the user ids inside are mapped when root starts the pool. No user of the host has these
@@ -162,13 +162,13 @@ def enter_slot(jail: Jail) -> ThreadLimit | None:
     with _step("seccomp"):
         kernel.set_no_new_privileges()
         if not (jail.level.has_cgroup or jail.user_per_slot):
-            with contextlib.suppress(OSError):  # without it, `shut` forbids threads
+            with contextlib.suppress(OSError):  # without a thread limit, `shut` forbids threads
                 threads = ThreadLimit(max_threads=NUM_THREADS)
         own_files = jail.level.has_namespaces
         may_truncate = (
             own_files
             or jail.landlock_abi >= landlock.FIRST_ABI_WITH_TRUNCATE
-            or jail.level is IsolationLevel.GVISOR  # there, programs own no file
+            or jail.level is IsolationLevel.GVISOR  # programs own no file in gVisor
         )
         seccomp.install_for_slot(own_files=own_files, may_truncate=may_truncate, may_write=jail.level.isolates)
     return threads
@@ -214,7 +214,7 @@ def adapt(jail: Jail, setup: ProgramSetup, *, job: ProgramJob, mounts: Sequence[
         jail: result of `enter`.
         setup: result of `prepare`.
         job: the program's job.
-        mounts: a mount descriptor for each attachment of the job, in the same order. They are closed.
+        mounts: a mount descriptor for each attachment of the job, in the same order. The descriptors are closed.
 
     Raises:
         JailError: the kernel refused.
@@ -254,7 +254,7 @@ def close_in(jail: Jail, setup: ProgramSetup, *, slot: int) -> None:
         with _step("user of the slot"):
             os.setresgid(*[_FIRST_PROGRAM_ID + slot] * 3)
             os.setresuid(*[_FIRST_PROGRAM_ID + slot] * 3)
-            kernel.set_parent_death_signal(signal.SIGKILL)  # the change of user has cleared it
+            kernel.set_parent_death_signal(signal.SIGKILL)  # the change of user cleared the signal
     with _step("resource limits"):
         kernel.forbid_core_dumps()
     with _step("capabilities"):
@@ -514,7 +514,7 @@ def _path_in_root(path: str) -> str:
 
 
 def _mount_point(visible: Sequence[str]) -> str:
-    """Return a directory to build the new root in, below which none of the visible paths lies."""
+    """Return a directory to build the new root in. It contains none of the visible paths."""
     for candidate in _MOUNT_POINTS:
         if os.path.isdir(candidate) and not any(path.startswith(f"{candidate}/") for path in visible):
             return candidate
@@ -543,8 +543,8 @@ def _make_mount_target(source: str, *, at: str) -> None:
 
 
 def _python_directories() -> tuple[str, ...]:
-    """Return the directories of the standard library. Shared libraries are loaded before, so their files are not
-    needed."""
+    """Return the directories of the standard library. The fork server loads shared libraries before its root changes,
+    so their files are not needed."""
     return tuple(_outermost([os.path.realpath(path) for path in sys.path if os.path.isdir(path)]))
 
 

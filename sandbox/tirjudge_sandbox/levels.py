@@ -19,8 +19,8 @@ class IsolationLevel(StrEnum):
     """`LANDLOCK` plus separate user, pid, mount, net, ipc and uts namespaces, a read-only root with only Python, and a
     private /tmp."""
     LANDLOCK = "landlock"
-    """Needs no privileges: Landlock for the file system, a seccomp filter, no capabilities, no new processes. Programs
-    have no writable directory. They can see whether a path exists, but not its contents."""
+    """A level that needs no privileges: Landlock for the file system, a seccomp filter, no capabilities, no new
+    processes. Programs have no writable directory. They can see whether a path exists, but not its contents."""
     DOCKER = "docker"
     """`LANDLOCK` in a container that shares the host's kernel. Needs an image."""
     UNSAFE = "unsafe"

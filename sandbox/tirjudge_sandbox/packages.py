@@ -1,8 +1,8 @@
 """Find the packages that programs may import, in the pool's own Python environment.
 
 A package is offered by the top-level entries that its distribution installed. `numpy.libs` is therefore offered
-together with `numpy`, while the rest of site-packages stays hidden. Standard library only: the isolated interpreter
-imports this file too.
+together with `numpy`, while the rest of site-packages stays hidden. This module imports only the
+standard library, because the isolated interpreter imports it too.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def find_packages(names: Sequence[str] = DEFAULT_PACKAGES) -> Packages:
     """Find packages in this interpreter's environment, without importing them.
 
     Args:
-        names: names of distributions. Those that are not installed are skipped.
+        names: names of distributions. Distributions that are not installed are skipped.
     """
     return _found(tuple(names))
 
@@ -60,7 +60,7 @@ def _found(names: tuple[str, ...]) -> Packages:
 
 
 def _with_requirements(names: Iterable[str]) -> set[str]:
-    """Return the names that are installed, and those of their requirements without extras."""
+    """Return the installed distributions among the names, and their installed requirements without extras."""
     found: set[str] = set()
     queue = list(names)
     while queue:

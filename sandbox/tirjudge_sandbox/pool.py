@@ -74,9 +74,9 @@ class PoolStats:
     num_programs: int
     """Programs that ran since the start, with any outcome."""
     num_by_outcome: dict[str, int]
-    """Outcome -> number of those programs."""
+    """Outcome -> number of programs with this outcome."""
     num_by_preset: dict[str, int]
-    """Preset -> number of those programs."""
+    """Preset -> number of programs that ran in this preset."""
     num_refused: int
     """Programs that were rejected because the queue was full."""
     num_lost: int
@@ -119,7 +119,7 @@ class SandboxPool:
             allow_unsafe: if no isolation level works, run programs with only the seccomp filter and resource limits,
                 and warn.
             packages: distributions that programs may import, with their requirements. None: numpy, scipy, pandas and
-                sympy. Those that are not installed here (or in the image, at a container level) are skipped.
+                sympy. Distributions that are not installed here (or in the image, at a container level) are skipped.
             image: Docker image for the container levels, with Python 3.11 or later as `python3`. It must be present
                 already: it is not pulled. None: container levels are not tried, except `gvisor` inside gVisor.
 

@@ -1,8 +1,8 @@
 """Presets: choose the warm interpreter of a program, the smallest one that has already imported the program's packages.
 
 A preset only changes what is imported before the program starts, never what the program can import. The choice is based
-on a search of the program's text. A program that hides its imports still works, but more slowly. Standard library only:
-the isolated interpreter imports this file too.
+on a search of the program's text. A program that hides its imports still works, but more slowly. This module imports
+only the standard library, because the isolated interpreter imports it too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Test each kernel feature that isolation uses, for `doctor`. Each test uses the feature in a separate child process,
 because on some systems `unshare` succeeds without giving the expected rights.
 
-Standard library only. `main` runs in an interpreter without site-packages and prints JSON.
+This module imports only the standard library: `main` runs in an interpreter without site-packages, and prints JSON.
 """
 
 from __future__ import annotations

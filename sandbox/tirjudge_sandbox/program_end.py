@@ -1,6 +1,6 @@
 """Notify a slot through a descriptor when its program has ended, so that the slot can poll several descriptors.
 
-Standard library only: the isolated interpreter imports this file too.
+This module imports only the standard library, because the isolated interpreter imports it too.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The messages between the pool and a slot: the pool sends a `ProgramJob`, the slot answers with an `Ending`, both as
 JSON.
 
-These messages do not contain the program's source, variables, files or output. Those are in memory files whose
+These messages do not contain the program's source, variables, files or output. This data is in memory files whose
 descriptors are sent with the job, in the order of `Descriptors`. Only the program's own process reads or writes the
-first three. Standard library only: the isolated interpreter imports this file too.
+first three. This module imports only the standard library, because the isolated interpreter imports it too.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class StoppedBy(StrEnum):
     """Reason why the slot killed a program."""
 
     NONE = ""
-    """The slot did not kill it."""
+    """The slot did not kill the program."""
     CPU = "cpu"
     WALL = "wall"
     MEMORY = "memory"
@@ -151,7 +151,7 @@ class Printed(NamedTuple):
     head: bytes
     """The whole output. If it was cut: its beginning, three quarters of `ProgramJob.output_bytes`."""
     tail: bytes
-    """Empty. If the output was cut: its end, a quarter of `ProgramJob.output_bytes`."""
+    """If the output was cut: its end, a quarter of `ProgramJob.output_bytes`. Otherwise empty."""
 
     @property
     def is_cut(self) -> bool:

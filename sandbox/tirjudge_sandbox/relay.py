@@ -3,8 +3,8 @@ output.
 
     pool == docker attach ==> first process -- fork --> relay -- exec --> zygote -- fork --> slot -- fork --> program
 
-The relay ends when its standard input ends, and the container ends with it. Standard library only: `containers` sends
-this package to the container, whose image needs only Python.
+The relay ends when its standard input ends, and the container ends with it. This module imports only the
+standard library: `containers` sends this package to the container, whose image needs only Python.
 """
 
 from __future__ import annotations

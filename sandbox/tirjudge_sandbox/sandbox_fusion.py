@@ -8,7 +8,7 @@ Details of the protocol:
 - The protocol has no status for a program that ran out of memory. The return code is 137, the last line of `stderr`
   names MemoryError, and our additional field `outcome` is `oom`.
 - `SandboxError` means a failure of the sandbox, never of a program. Clients drop such a sample or count it separately.
-- verl retries only after a 504. This is therefore the status if a program certainly did not start.
+- verl retries only after a 504. The status is therefore 504 if a program certainly did not start.
 """
 
 from __future__ import annotations

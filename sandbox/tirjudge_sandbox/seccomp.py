@@ -88,25 +88,27 @@ _CLONE_LIKE_PTHREAD = 0x0000_0100 | 0x0000_0200 | _CLONE_FILES | 0x0000_0800 | _
 each descriptor table separately, so threads with separate tables could multiply a program's sockets and pipes in the
 kernel."""
 _CLOSE_RANGE_FLAGS = (0, 4)
-"""Close, or close at exec. The remaining flag would give the thread a separate descriptor table."""
+"""Allowed flags of `close_range`: close now, or close at exec. The remaining flag would give the thread a separate
+descriptor table."""
 _CLONE_BEYOND_A_FORK = 0x7E02_0000 | 0x8000 | 0x2000 | 0x1000
 """Flags of `clone` that a fork does not need: new namespaces, a sibling instead of a child, a traced child, a pidfd."""
 _SIGN_BIT = 0x8000_0000
 _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE_MASK = 1, 1, 0xF
 _FCNTL_COMMANDS = (0, 1, 2, 3, 4, 1030, 1032)
-"""Duplicate, get and set flags, get the pipe size. Locks and signals on I/O are excluded, because they affect other
-processes."""
+"""Allowed commands of `fcntl`: duplicate, get and set flags, get the pipe size. Locks and signals on I/O are excluded,
+because they affect other processes."""
 LISTENER_RECEIVE, LISTENER_SEND = 0xC050_2100, 0xC018_2101
 """ioctl commands of a slot to the listener for its program's threads. The program never has the listener's
 descriptor."""
 _IOCTL_COMMANDS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, LISTENER_RECEIVE, LISTENER_SEND)
-"""Terminal attributes, window size, number of readable bytes, non-blocking, close-on-exec; and the listener's
-commands."""
+"""Allowed commands of `ioctl`: terminal attributes, window size, number of readable bytes, non-blocking, close-on-exec;
+and the listener's commands."""
 _FUTEX_PRIVATE, _FUTEX_CLOCK_REALTIME, _FUTEX_WAIT, _FUTEX_WAIT_BITSET = 0x80, 0x100, 0, 9
 _STATIC_CLOCKS = range(12)
 """Clocks that programs may read. All others measure the CPU time of a process or thread, possibly a foreign one."""
 _PRCTL_OPTIONS = (15, 16)
-"""Set and get the name of a thread. The parent-death signal is excluded, because it ties a program to its slot."""
+"""Allowed options of `prctl`: set and get the name of a thread. The parent-death signal is excluded, because it ties a
+program to its slot."""
 
 
 class ArgumentCheck(NamedTuple):
@@ -318,9 +320,9 @@ def _many_processes() -> bytes:
 
 CLONE, _EXIT, _PRCTL, _FUTEX = (56, 60, 157, 202) if kernel.IS_X86 else (220, 93, 167, 98)
 _SIGNALS = (62, 234) if kernel.IS_X86 else (129, 131)
-"""kill and tgkill."""
+"""Numbers of kill and tgkill."""
 _ABOUT_A_PROCESS = (121, 124, 204) if kernel.IS_X86 else (155, 156, 123)
-"""getpgid, getsid and sched_getaffinity."""
+"""Numbers of getpgid, getsid and sched_getaffinity."""
 _GET_PRIORITY, *_CLOCKS = (140, 228, 229, 230) if kernel.IS_X86 else (141, 113, 114, 115)
 _OWN_PRIORITY_AND_CLOCKS = {
     _GET_PRIORITY: [ArgumentCheck(0, [0]), ArgumentCheck(1, [0])],

@@ -1,6 +1,6 @@
 """Interfaces between the pool and its backends: the process of a slot, and the server that creates these processes.
 
-Standard library only: the relay in a container imports this file too.
+This module imports only the standard library, because the relay in a container imports it too.
 """
 
 from __future__ import annotations

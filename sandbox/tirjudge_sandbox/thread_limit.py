@@ -4,7 +4,7 @@
 RLIMIT_NPROC is not suitable: it counts all processes of a user, and without privileges all programs and the service
 have the same user. Polling is too slow: a program can start 3,000 threads in 0.2 s.
 
-Standard library only: the isolated interpreter imports this file too.
+This module imports only the standard library, because the isolated interpreter imports it too.
 """
 
 from __future__ import annotations

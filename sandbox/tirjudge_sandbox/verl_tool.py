@@ -2,8 +2,8 @@
 does.
 
 The client reads `observations[0]` for any status of the response. A failure of the sandbox is therefore reported as by
-that server: an empty observation with a field `error`, `valid` false and `done` true. It cannot be mistaken for a
-program's output.
+that server: an empty observation with a field `error`, `valid` false and `done` true. Such a response cannot be
+mistaken for a program's output.
 """
 
 from __future__ import annotations
@@ -140,9 +140,9 @@ def find_stdin(action: str, *, extra: dict[str, Any]) -> str:
 
 
 def _between(opening: re.Pattern[str], closing: str, *, text: str) -> Iterator[str]:
-    """Yield the texts between each opening mark and the next closing mark, in linear time.
+    """Yield the texts between each opening delimiter and the next closing delimiter, in linear time.
 
-    The regular expression `opening(.*?)closing` takes quadratic time if many opening marks are never closed.
+    The regular expression `opening(.*?)closing` takes quadratic time if many opening delimiters are never closed.
     """
     start = opening.search(text)
     while start and (end := text.find(closing, start.end())) >= 0:
@@ -157,7 +157,7 @@ def _output(result: ExecResult) -> str:
 
 
 def framed(output: str, *, action: str) -> str:
-    """Return the output in the marks that match the end of the action."""
+    """Return the output inside the delimiters (fence or tags) that the action uses."""
     fence, tags = f"\n```output\n{output}\n```\n", f"\n<output>\n{output}\n</output>\n"
     if action.endswith("```output"):
         return f"\n{output}\n```\n"

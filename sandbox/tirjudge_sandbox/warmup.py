@@ -1,7 +1,7 @@
 """Prepare an interpreter for forking programs: imports, first calls of packages, and loading of shared libraries.
 
 Work that is done here once does not have to be repeated in each program. No thread may stay running, because threads do
-not survive a fork. Imports only the standard library and the packages of the preset.
+not survive a fork. This module imports only the standard library and the packages of the preset.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def limits_of(changes: Wire | None, *, base: Limits) -> Limits:
 
 
 def body_of(result: ExecResult) -> dict[str, Any]:
-    """A result as JSON takes it."""
+    """Return a result as a dict of JSON values."""
     values = {name: getattr(result, name) for name in RESULT_FIELDS}
     return values | {"outcome": str(result.outcome), "files": encoded(result.files)}
 

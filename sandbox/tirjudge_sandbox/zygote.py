@@ -7,8 +7,8 @@ never reads a program's descriptors, so that no text of one program is in the me
 and file names. `_serve_zygote` returns in the process of a new slot, and `_serve_slot` in the process of a new program,
 so that a program's stack is short.
 
-Standard library only. The pool runs `main` with a stub of the package (see `fork_server.isolated_python`), so importing
-this file imports neither tirjudge nor pydantic.
+This module imports only the standard library. The pool runs `main` with a stub of the package (see
+`fork_server.isolated_python`), so importing this file imports neither tirjudge nor pydantic.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class CommandResult:
 
 
 def run_command(arguments: Sequence[str]) -> CommandResult:
-    """Run `tirjudge` with these arguments in this process. Not for use inside an event loop."""
+    """Run `tirjudge` with these arguments in this process. Do not call this inside an event loop."""
     stdout, stderr = io.StringIO(), io.StringIO()
     status = 0
     with patch.object(sys, "argv", ["tirjudge", *arguments]), redirect_stdout(stdout), redirect_stderr(stderr):
@@ -40,14 +40,14 @@ def run_command(arguments: Sequence[str]) -> CommandResult:
 
 
 def start_command(arguments: Sequence[str]) -> subprocess.Popen[str]:
-    """Start `tirjudge` with these arguments as a process. SIGINT works also where the caller ignores it."""
+    """Start `tirjudge` with these arguments as a process. The process handles SIGINT even if the caller ignores it."""
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     command = [sys.executable, "-c", code + MAIN[2], *arguments]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
 
 
 def wait_until(condition: Callable[[], object], *, process: subprocess.Popen[str], timeout_s: float = 120.0) -> None:
-    """Poll until the condition holds. Fail if the process ends before, or after `timeout_s`."""
+    """Poll until the condition holds. Fail if the process ends first, or if `timeout_s` seconds pass."""
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert process.poll() is None, process.stderr.read() if process.stderr else "the process ended"

@@ -95,7 +95,7 @@ def test_invalid_rows_are_reported_counted_and_skipped(bench: Command, tmp_path:
     ("content", "says"),
     [("", "natural.json"), ("[]", "natural.json"), ('[{"input": "x", "label": 1}]', "output_1")],
 )
-def test_useless_files_are_reported_in_one_line(bench: Command, tmp_path: Path, content: str, says: str) -> None:
+def test_unusable_files_are_reported_in_one_line(bench: Command, tmp_path: Path, content: str, says: str) -> None:
     write_rows(tmp_path, num=2)
     (tmp_path / "rows" / "natural.json").write_text(content)
     done = run_command(bench())

@@ -54,7 +54,7 @@ def earned(judged: JudgedExample, counting: ScoringRule, *compared: tuple[int, .
         (["none", "none"], ("none", 0.2), ("none", 0.2), ("none", 0.0), ("none", 0.0)),
     ],
 )
-def test_each_rule_combines_orders_in_its_way(results, first, mean, net, every) -> None:
+def test_each_rule_combines_the_results_of_the_orders(results, first, mean, net, every) -> None:
     for orders, expected in (("first", first), ("mean", mean), ("net", net), ("all", every)):
         result, credit = over_orders(results, counting=ScoringRule(orders=orders, tie=0.5, no_verdict=0.2))
         assert (result, credit) == (expected[0], pytest.approx(expected[1]))
@@ -132,7 +132,7 @@ def test_scores_of_several_votes_are_averaged_over_those_with_one() -> None:
     assert earned(judged, ScoringRule()) == [("right", 1.0)]
 
 
-def test_shared_highest_scores_share_the_credit() -> None:
+def test_responses_with_the_same_highest_score_share_the_point() -> None:
     everything = (0, 1, 2, 3)
     counting = ScoringRule(share_ties=True, no_verdict=0.25)
     assert earned(scored(9.0, 3.0, 4.0, 5.0), counting, everything) == [("right", 1.0)]

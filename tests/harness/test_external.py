@@ -17,14 +17,14 @@ def looks(judged: JudgedExample) -> list[tuple[tuple[int, ...], int | str | None
     return [(decision.shown, "tie" if decision.tied else decision.best) for decision in judged.decisions]
 
 
-def test_labels_refer_to_the_order_of_each_look(write_lines) -> None:
+def test_labels_refer_to_the_order_of_each_presentation(write_lines) -> None:
     path = write_lines([{"id": "x", "decisions": ["A>B", "B>A", None, "A=B"]}])
     (judged,) = read_decisions(path, [outline("x")])
     assert judged.mode is Mode.PAIRWISE
     assert looks(judged) == [((0, 1), 0), ((1, 0), 0), ((0, 1), None), ((1, 0), "tie")]
 
 
-def test_flipped_decisions_use_the_labels_of_the_first_look(write_lines) -> None:
+def test_flipped_decisions_use_the_labels_of_the_first_presentation(write_lines) -> None:
     path = write_lines([{"id": "x", "decisions": ["A>B", "B>A", "A=B"]}])
     (judged,) = read_decisions(path, [outline("x")], flipped=True)
     assert looks(judged) == [((0, 1), 0), ((1, 0), 1), ((0, 1), "tie")]
@@ -36,7 +36,7 @@ def test_double_greater_than_equals_greater_than(write_lines, text: str) -> None
     assert looks(judged) == [((0, 1), 1)]
 
 
-def test_a_letter_names_one_response_and_the_second_look_is_reversed(write_lines) -> None:
+def test_a_letter_names_one_response_and_the_second_presentation_is_reversed(write_lines) -> None:
     path = write_lines([{"id": "x", "decisions": ["C", "A"]}], name="in.jsonl.gz")
     (judged,) = read_decisions(path, [outline("x", num_responses=4)])
     assert judged.mode is Mode.LISTWISE

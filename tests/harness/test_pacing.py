@@ -6,7 +6,7 @@ from tirjudge_harness.pacing import PATIENCE, Pace
 
 
 def answers(pace: Pace, latency_s: float, *, num: int | None = None) -> None:
-    """Answer as many requests as the limit, or `num`, all started now."""
+    """Start and answer `num` requests. None: as many as the current limit."""
     stage = pace.begin()
     for _ in range(pace.limit if num is None else num):
         pace.answered(latency_s, stage=stage)

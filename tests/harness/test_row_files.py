@@ -121,7 +121,7 @@ def test_a_huge_cell_is_read(tmp_path: Path) -> None:
         ("rows.jsonl.gz", gzip.compress(b"{}", mtime=0)[:-9], "cannot be read"),
     ],
 )
-def test_a_useless_file_is_reported_in_one_line(tmp_path: Path, name: str, content: bytes, problem: str) -> None:
+def test_an_unusable_file_is_reported_in_one_line(tmp_path: Path, name: str, content: bytes, problem: str) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(InputError, match=problem) as raised:

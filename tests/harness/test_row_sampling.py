@@ -22,13 +22,14 @@ def ids(chosen: list[Example]) -> list[str]:
 
 
 def test_each_subset_has_its_proportional_share() -> None:
-    """10 of 100: 60 % are 6, 30 % are 3, and 10 % are 1."""
+    """A sample of 10 has 6 of the subset with 60 %, 3 of the subset with 30 %, and 1 of the subset with 10 %."""
     chosen = sample(examples({"a": 60, "b": 30, "c": 10}), size=10, seed=0)
     assert Counter(one.outline.subset for one in chosen) == {"a": 6, "b": 3, "c": 1}
 
 
 def test_the_largest_remainders_get_the_rest() -> None:
-    """4 of 7 over 3, 3, 1: shares 12/7, 12/7, 4/7. Whole parts 1, 1, 0; the two remainders 5/7 get one more each."""
+    """A sample of 4 from subsets of 3, 3 and 1 has the shares 12/7, 12/7 and 4/7, whose whole parts are 1, 1 and 0. The
+    two subsets with the largest remainder, 5/7, get one more example each."""
     chosen = sample(examples({"a": 3, "b": 3, "c": 1}), size=4, seed=0)
     assert Counter(one.outline.subset for one in chosen) == {"a": 2, "b": 2}
 

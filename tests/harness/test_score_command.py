@@ -23,7 +23,8 @@ FIVE = [
     {"id": 4, "label": "B>A", "decisions": ["A=B", "A>B"], "subset": "n"},
     {"id": 5, "label": "A=B", "decisions": ["A=B", None], "subset": "n"},
 ]
-"""Results of the first and the second order: right right, right wrong, wrong wrong, tie right. The last label is a tie."""
+"""Five pairs. The results in the first and the second order are: right and right; right and wrong; wrong and wrong; tie
+and right. The label of the last pair is a tie."""
 
 
 def printed(*arguments: str | Path) -> Any:
@@ -52,13 +53,13 @@ def test_both_orders_have_agreement_and_flips(write_lines) -> None:
     agreement, both = labelled.agreement, labelled.both_orders
     assert agreement is not None
     assert both is not None
-    # Labels A A B B tie, first decisions A A A tie tie: 3 of 5 agree; expected by chance (2*3 + 2*0 + 1*2) / 25.
+    # Labels A A B B tie, first decisions A A A tie tie: 3 of 5 agree. By chance: (2*3 + 2*0 + 1*2) / 25.
     assert agreement.same.value == 3 / 5
     assert agreement.kappa == pytest.approx((3 / 5 - 8 / 25) / (1 - 8 / 25))
-    # Pairs with a decision in both orders: A A, A B, A A.
+    # Responses chosen in the two orders, for the pairs that were decided in both: A A, A B, A A.
     assert both.flips.rate.value == pytest.approx(1 / 3)
     assert both.flips.num_undecided == 2
-    # First A A A tie, second A B A B: 2 of 4 agree; expected by chance (3*2 + 0*2 + 1*0) / 16.
+    # First order: A A A tie. Second order: A B A B. 2 of 4 agree. By chance: (3*2 + 0*2 + 1*0) / 16.
     assert both.agreement.kappa == pytest.approx((2 / 4 - 6 / 16) / (1 - 6 / 16))
 
 

@@ -87,7 +87,7 @@ def test_an_invalid_row_is_reported_with_file_and_number(tmp_path: Path) -> None
         ([row("a", answers=[])], "row 1: label: 0 is not an index of the 0 responses"),
     ],
 )
-def test_a_useless_file_is_one_error(tmp_path: Path, rows: list[object], problem: str) -> None:
+def test_an_unusable_file_is_one_error(tmp_path: Path, rows: list[object], problem: str) -> None:
     path = written(tmp_path / "new.jsonl", *rows)
     reported: list[BadRow] = []
     with pytest.raises(InputError, match=problem) as raised:

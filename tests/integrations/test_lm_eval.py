@@ -162,7 +162,8 @@ def test_a_judge_is_the_metric_of_a_task(served: str, tmp_path: Path) -> None:
 
 
 def test_the_metric_judges_answers_concurrently(serve: Serve) -> None:
-    """More than one judgment starts before the first one ends: its label read is not the second call of the engine."""
+    """More than one judgment starts before the first one ends. The second call of the engine is therefore not the label
+    read of the first judgment."""
     with serve("<score>9</score>", delay_s=0.5) as judge:
         metric = JudgeMetric(judge.url, tools="off")
         answers = [metric.process_results({"question": str(n)}, ["yes"])["judge_score"] for n in range(16)]

@@ -25,14 +25,15 @@ COMPARING = ("knockout", "round_robin", "circular", "listwise")
 
 
 class Strengths:
-    """A judge by numbers: P(a is the best) = a / (sum of all), and a score is the number itself.
+    """A judge with a fixed number for each response: P(a is the best) = a / (sum of all numbers), and the score is the
+    number.
 
     Args:
         strengths: response -> its number.
         undecided: responses whose comparisons with each other are abstentions.
         ran: response -> outcome of the judge's program.
         expected: response -> expected score. None: its number.
-        tells: whether judgments have probabilities.
+        tells: whether the judge returns probabilities.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ def test_help_lists_the_commands_of_all_packages(run: Run) -> None:
         assert f" {command} " in shown.stdout
 
 
-def test_help_loads_nothing_heavy() -> None:
+def test_help_imports_no_heavy_modules() -> None:
     script = """
 import sys
 from tirjudge.cli import app

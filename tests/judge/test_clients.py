@@ -169,7 +169,7 @@ async def test_each_attempt_sends_the_remaining_time(call: Call, server: Server)
     assert 50_000 < second <= first - 100 <= 59_900
 
 
-async def test_no_pause_past_the_deadline(call: Call, server: Server) -> None:
+async def test_the_client_does_not_pause_past_the_deadline(call: Call, server: Server) -> None:
     pauses: list[float] = []
     server.answers = [problem(503, retry_after="30")]
     with on_retry(pauses.append), pytest.raises(ServerUnavailable, match="it is so"):

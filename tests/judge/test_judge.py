@@ -190,7 +190,7 @@ async def test_an_engine_failure_fails_the_judgment() -> None:
         ({"temperature": -1}, "temperature"),
     ],
 )
-def test_an_invalid_request_names_the_field(fields: dict[str, object], named: str) -> None:
+def test_the_error_of_an_invalid_request_names_the_field(fields: dict[str, object], named: str) -> None:
     with pytest.raises(ValidationError, match=named):
         pairwise(**fields)
 

@@ -196,7 +196,7 @@ async def test_a_prompt_that_leaves_no_room_is_refused() -> None:
         await roll(script("x"), profile=Profile(context_tokens=40))
 
 
-async def test_labels_of_several_tokens_share_the_probability_of_their_first() -> None:
+async def test_labels_of_several_tokens_share_the_probability_of_their_first_token() -> None:
     engine = ScriptedEngine([], label_probs={"1": 0.5, "0": 0.4, "2": 0.25})
     read = await read_labels(PROMPT, labels=("1", "2", "10"), engine=engine, session="s")
     assert {k: math.exp(v) for k, v in read.items()} == pytest.approx({"1": 0.3, "2": 0.25, "10": 0.2})

@@ -171,7 +171,7 @@ def test_one_vote_without_probabilities_removes_them_from_the_verdict() -> None:
     assert (verdict.best, verdict.probabilities) == (0, None)
 
 
-def test_scores_without_probabilities_are_those_written() -> None:
+def test_scores_without_probabilities_are_as_the_judge_wrote_them() -> None:
     verdict = pointwise_verdict([vote((0,), "7", {}), vote((1,), "4", {}), vote((1,), "9", {})], num_responses=2)
     assert verdict.scores == [7.0, 6.5]
     assert (verdict.best, verdict.label) == (0, "A")

@@ -88,7 +88,7 @@ def mixed(*units: str) -> dict[str, Shape]:
 
 
 def halves(opening: str, closing: str) -> dict[str, Shape]:
-    """Return a shape with all opening marks first, then all closing marks."""
+    """Return a shape with all opening delimiters first, then all closing delimiters."""
     return {
         repr(f"({opening})*({closing})*"): lambda n: (
             opening * (n // 2 // len(opening)) + closing * (n // 2 // len(closing))

@@ -1,4 +1,4 @@
-"""Measure how work grows with the length of a text: CPU time of one size against that of four times the size.
+"""Measure how work grows with the length of a text: compare the CPU times for a text and for one four times as long.
 
 The ratio of two measurements does not depend on the speed of the machine. Linear work has a ratio of 4, or 5 to 6 if
 caches overflow. Quadratic work has a ratio of 16.
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 MOST = 8.0
-"""Ratio from which work does not count as linear."""
+"""Smallest ratio that does not count as linear."""
 
 ENOUGH_S = 0.002
 """Smallest CPU time that is compared, seconds. The smaller size is raised until its work takes this long."""

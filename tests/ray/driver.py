@@ -119,7 +119,7 @@ class Driver:
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what Ray prints goes to the log
+    os.dup2(2, 1)  # the output of Ray goes to the log
     for line in sys.stdin:
         request = json.loads(line)
         module, _, name = request["function"].partition(":")

@@ -85,8 +85,8 @@ def refused(level) -> list[str]:
 
 @pytest.fixture
 def family():
-    """Function that returns pid -> parent's pid of all processes below a given process. Without an argument: of the
-    pools that were opened in this process since the fixture was set up."""
+    """Function that returns pid -> parent's pid of all processes below a given process. Without an argument, it returns
+    the processes of all pools that were opened in this process since the fixture was set up."""
     before = set(_pools_of(os.getpid()))
     return lambda of=None: processes.family(of) if of else _pools_of(os.getpid(), besides=before)
 

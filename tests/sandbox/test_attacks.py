@@ -269,7 +269,7 @@ async def test_a_daemon_does_not_survive_its_program(own_pool, staying):
             pass
     """
     before = await staying(slots=2)
-    for _ in range(2):  # it ends with the outcome ok, not at the wall limit
+    for _ in range(2):  # the program ends with the outcome ok, not at the wall limit
         await output(own_pool, code)
     assert await staying(slots=2) == before
 
@@ -303,7 +303,7 @@ async def test_io_signals_cannot_be_sent_to_other_processes(pool, bystander):
     assert await output(pool, code, victim=str(bystander.pid)) == "held"
 
 
-async def test_limits_of_other_processes_cannot_be_set_and_own_limits_not_raised(pool, bystander):
+async def test_limits_of_other_processes_cannot_be_set_and_own_limits_cannot_be_raised(pool, bystander):
     code = """
         import os, resource
         for pid in (os.getppid(), int(victim)):

@@ -1,5 +1,5 @@
 """Container levels: options of the containers, and their life cycle. The tests for all levels cover the programs in
-them. Needs Docker, and an image in TIRJUDGE_TEST_IMAGE."""
+them. This file needs Docker, and an image in TIRJUDGE_TEST_IMAGE."""
 
 import asyncio
 import contextlib
@@ -56,7 +56,7 @@ def wait_until_none(daemon, pid=None):
 
 @needs_docker
 def test_containers_are_tested(image):
-    """Skipped if containers are not tested, so that the test report shows it."""
+    """This test is skipped if containers are not tested, so that the test report mentions it."""
 
 
 # ---------------------------------------------------------------------------------------------------------------- options

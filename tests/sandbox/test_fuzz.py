@@ -88,7 +88,7 @@ async def test_cancelled_programs_free_their_slots(pool):
 
 
 unhurried = settings(deadline=None, max_examples=40)
-"""Without hypothesis's time limit, because the machine may be busy."""
+"""Hypothesis settings without a time limit, because the machine may be busy."""
 
 IMPORT_LINES = st.sampled_from(
     [

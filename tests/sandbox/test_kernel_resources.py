@@ -92,7 +92,7 @@ async def test_threads_cannot_multiply_the_memory_of_sockets(pool):
 
 
 async def test_shared_anonymous_memory_is_refused_where_no_limit_counts_it(pool, level):
-    """It stays allocated as a whole while one page of it is mapped, but RLIMIT_AS counts only that page."""
+    """The whole memory stays allocated while one page of it is mapped, but RLIMIT_AS counts only that page."""
     code = """
         import mmap
         kept = []
@@ -128,7 +128,7 @@ async def test_pages_that_are_far_apart_use_few_page_tables(pool, level, stride)
     """)
     code = code.replace("stride", str(stride))
     result = await pool.run(code, limits=Limits(memory_mb=512, cpu_s=20, wall_s=60))
-    # A page table takes 4 KiB. A single page in its GiB needs two of them.
+    # A page table takes 4 KiB. A page that is the only one in a range of 1 GiB needs two page tables.
     assert result.outcome is Outcome.OK, result
     if not level.has_cgroup:
         assert int(result.stdout) * 4096 * (2 if stride > 1 << 21 else 1) <= 40 << 20
@@ -209,7 +209,7 @@ async def test_each_of_two_concurrent_programs_may_start_63_threads(pool):
 
 
 async def test_threads_started_by_machine_code_are_limited(pool):
-    """With tiny stacks and without Python's bookkeeping, so that only the sandbox limits their number."""
+    """The threads have tiny stacks and no bookkeeping of Python, so that only the sandbox limits their number."""
     if not kernel_is_x86():
         pytest.skip("written in machine code of x86-64")
     code = program("""
@@ -290,7 +290,7 @@ CROWDED = """
 
 @pytest.mark.slow
 @pytest.mark.on_host
-def test_a_program_killed_for_lack_of_memory_around_it_is_a_sandbox_failure(level, crowded_group):
+def test_a_program_killed_because_the_services_group_is_out_of_memory_is_a_sandbox_failure(level, crowded_group):
     """Both programs stay within their own limits, but the service's group is too small for both."""
     code = textwrap.dedent(CROWDED)
     process = subprocess.Popen(

@@ -48,7 +48,7 @@ async def run(pool: SandboxPool, code: str, **bindings: str) -> ExecResult:
     return await pool.run(textwrap.dedent(code), bindings=bindings)
 
 
-async def test_results_say_unsafe_and_libraries_work(pool: SandboxPool) -> None:
+async def test_results_have_the_level_unsafe_and_libraries_work(pool: SandboxPool) -> None:
     result = await run(pool, "import numpy, threading, decimal; print(numpy.arange(4).sum(), decimal.Decimal(1))")
     assert (result.level, result.outcome, result.stdout) == ("unsafe", Outcome.OK, "6 1\n")
 

@@ -2,7 +2,8 @@
 
 Any web page can make the browser send requests, and a server without API keys on the loopback interface would answer
 them. `Origin` and `Sec-Fetch-Site` identify a page of another site, and pages cannot forge them. In a DNS rebinding
-attack, `attacker.example` starts to resolve to 127.0.0.1, so that the browser takes the page for one of this server.
+attack, `attacker.example` starts to resolve to 127.0.0.1, so that the browser treats the page as a page of this
+server.
 `Host` then contains the attacker's name. Clients other than browsers send neither `Origin` nor `Sec-Fetch-Site`, and
 their `Host` is the name that they were configured with.
 """

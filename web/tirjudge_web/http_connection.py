@@ -34,20 +34,20 @@ LINGER_S = 2.0
 
 
 class Phase(IntEnum):
-    """What a connection is waiting for."""
+    """State of a connection: the data or event that it is waiting for."""
 
     IDLE = 0
-    """A request."""
+    """Waiting for a request."""
     HEAD = 1
-    """The rest of a request's header."""
+    """Waiting for the rest of a request's header."""
     BODY = 2
-    """The rest of a request's body."""
+    """Waiting for the rest of a request's body."""
     BUSY = 3
-    """The application's response."""
+    """Waiting for the application's response."""
     REST = 4
-    """The rest of the body of a request that was already answered."""
+    """Waiting for the rest of the body of a request that was already answered."""
     CLOSING = 5
-    """The caller to read the remaining output, before the connection is closed."""
+    """Waiting for the caller to read the remaining output, before the connection is closed."""
 
 
 class _Stop(Exception):

@@ -1,4 +1,4 @@
-"""Add request and error schemas to the OpenAPI description. FastAPI does not know them, because our handlers read
+"""Add request and error schemas to the OpenAPI description. FastAPI cannot generate them, because our handlers read
 bodies themselves, in order to limit their size and to name the field in errors."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def describe_requests(app: FastAPI, requests: Mapping[str, type[BaseModel]], *, 
     Args:
         app: the application, whose paths are defined.
         requests: path -> model of its POST body.
-        errors: status -> description, for all those paths.
+        errors: status -> description, for all these paths.
     """
     generate = app.openapi
 

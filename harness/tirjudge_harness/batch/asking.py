@@ -16,7 +16,7 @@ from tirjudge_harness.run_store import RunStopped
 from tirjudge_harness.runner import Runner
 
 Opening = Callable[[], AbstractAsyncContextManager[OpenJudge]]
-"""Opens a judge in the process that calls it. Can be pickled."""
+"""Function that opens a judge in the calling process. It can be pickled."""
 
 
 CALLER_ERRORS = ("authentication_error", "permission_error")

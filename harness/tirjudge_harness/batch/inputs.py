@@ -30,7 +30,8 @@ RANGE_ROWS = 500
 """Maximum number of lines in a row range."""
 
 GZIP_RANGE_ROWS = 100_000
-"""The same for compressed files, where reading a range requires reading everything before it."""
+"""Maximum number of lines in a row range of a compressed file. It is larger, because reading a range requires reading
+everything before it."""
 
 MAX_KEY_CHARS = 512
 """Maximum length of a key in characters."""

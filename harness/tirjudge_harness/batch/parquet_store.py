@@ -139,7 +139,8 @@ class ParquetStore:
         return True
 
     async def write_in_time(self) -> None:
-        """Write results that are older than `PART_S`, until cancelled. Needed while no new results arrive.
+        """Write results that are older than `PART_S`, until cancelled. This is needed while no new results
+        arrive.
 
         Raises:
             RunStopped: the disk is full.

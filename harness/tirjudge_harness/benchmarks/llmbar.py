@@ -25,7 +25,7 @@ FILES = {
     "gptout": "Adversarial/GPTOut",
     "manual": "Adversarial/Manual",
 }
-"""Set -> folder in the git repository. The hub only has a loading script, which `datasets` does not support any more."""
+"""Set -> folder in the git repository. The hub only has a loading script, which `datasets` does not support."""
 
 
 def examples(row: Row, part: str) -> Iterator[Example]:

@@ -1,7 +1,7 @@
 """PPE Correctness: 32 responses of one model per prompt, checked for correctness, and five pairs of a right and a wrong one.
 
 The authors sampled the pairs. A pair that was sampled twice counts twice. `ppe` judges the pairs. `ppe-best-of-k` scores all
-32 responses, which gives the metrics over complete sets of responses in addition.
+32 responses, and also computes the metrics over complete sets of responses.
 """
 
 from __future__ import annotations

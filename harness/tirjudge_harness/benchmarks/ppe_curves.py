@@ -14,7 +14,7 @@ from math import comb, inf
 from statistics import fmean
 
 Score = float | None
-"""None: no verdict, which ranks below all scores."""
+"""Score of a response. None: no verdict, which ranks below all scores."""
 
 
 def area_under_roc(scores: Sequence[Score], correct: Sequence[bool]) -> float | None:
@@ -40,7 +40,7 @@ def best_of_k(scores: tuple[Score, ...], correct: tuple[bool, ...]) -> tuple[flo
     for _, tied in groupby(order, key=lambda pair: pair[0]):
         group = [is_right for _, is_right in tied]
         for k in range(1, num + 1):
-            # The best response is in this group: none is above the group, and not all are below.
+            # The best of k is in this group if none of the k is above the group, and not all of the k are below it.
             chance = (comb(num - num_above, k) - comb(num - num_above - len(group), k)) / comb(num, k)
             curve[k - 1] += chance * fmean(group)
         num_above += len(group)

@@ -75,13 +75,13 @@ BENCHMARK = Benchmark(
     citation="arXiv:2403.13787",
     sources={
         "filtered": HubSource(id="allenai/reward-bench", split="filtered", revision=REVISION),
-        # The commit of these is unknown.
+        # The commit of the prior sets is unknown.
         **{split: HubSource(id="allenai/pref-test-sets", split=split) for split in PRIOR_SETS},
     },
     parts=("filtered",),
     columns=("prompt", "chosen", "rejected"),
     examples=examples,
-    # Each of the four sections has weight 2 and the prior sets have weight 1: 8 for the mean of the sections, and 1.
+    # Each of the four sections has weight 2, and the prior sets have weight 1. The mean of the sections has weight 8.
     sheet=(AVERAGE, PRIOR, Mean(name="leaderboard", parts=(AVERAGE, PRIOR), weights=(8.0, 1.0), whole=True)),
     official={
         mode: Official(counting=ScoringRule(tie=0.5, no_verdict=0.5)) for mode in (Mode.PAIRWISE, Mode.POINTWISE)

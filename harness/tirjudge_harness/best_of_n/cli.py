@@ -215,7 +215,7 @@ def remarks_on(results: Sequence[BestOfN]) -> list[str]:
 
 
 def _choosing(asking: VoteOptions, *, methods: Sequence[str], group_size: int) -> Choosing:
-    """Return how the judge is asked, from the options of a command.
+    """Return the settings of the requests to the judge, from the options of a command.
 
     Raises:
         InputError: a method needs programs and tools are off.

@@ -27,7 +27,7 @@ MAX_IN_FLIGHT = 16
 
 
 class Grading(StrEnum):
-    """Where grades come from."""
+    """Source of the grades."""
 
     GIVEN = "given"
     """The columns `correct`, `scores` or `label` of the file."""
@@ -60,7 +60,7 @@ class Ungraded:
 
     id: ItemId
     reason: str
-    """Why it could not be graded, as shown to the user."""
+    """Why the problem could not be graded, as shown to the user."""
 
 
 class GradeLine(StoredModel):
@@ -85,7 +85,7 @@ async def open_grader(
     """Open a grader; None if grades come from the file.
 
     Args:
-        grading: where grades come from.
+        grading: source of the grades.
         slots: maximum number of grading processes. None: one per core.
         allow_unsafe_sandbox: run programs even on a machine where the sandbox cannot isolate them.
     """
@@ -128,7 +128,7 @@ async def grade_all(
 
     Args:
         problems: the problems.
-        grading: where grades come from.
+        grading: source of the grades.
         grader: the open grader. None: grades come from the file.
         grades: saved grades; new grades are added.
         on_done: called after each graded problem.
@@ -147,7 +147,7 @@ async def grade_all(
 
 
 def given_grade(problem: BestOfNProblem) -> GradedResponse | Ungraded:
-    """Return the grades that the file gives a problem."""
+    """Return the grades of a problem from its file."""
     if problem.credits is None:
         return Ungraded(id=problem.id, reason="the row has no column correct, scores or label")
     return GradedResponse(id=problem.id, credits=problem.credits, answers=problem.answers)

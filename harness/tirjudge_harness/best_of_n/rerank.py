@@ -1,6 +1,6 @@
 """`tirjudge rerank FILE`: rank the responses to each prompt of a file, best first.
 
-Judgments are saved in a folder beside the output, each on disk as soon as it is made. The output is written from them
+Judgments are saved in a folder next to the output, each on disk as soon as it is made. The output is written from them
 at the end. So a killed run resumes, and a run with another method reuses every judgment that both methods need.
 """
 
@@ -23,7 +23,7 @@ from tirjudge_harness.progress import RunProgress
 from tirjudge_harness.run_store import StoredModel, jsonl, write_output
 
 FOLDER_ENDING = ".judgments"
-"""Suffix of the folder beside the output."""
+"""Suffix of the name of the folder with the judgments, which is next to the output."""
 
 
 class Reranked(StoredModel):
@@ -38,7 +38,7 @@ class Reranked(StoredModel):
     order: tuple[int, ...]
     """Indexes of all responses, best first."""
     scores: tuple[float | None, ...]
-    """Score of each response, in the order of the input. None: no judgment decided about this response."""
+    """Score of each response, in the order of the input. None: no judgment of this response has a verdict."""
     num_calls: int
     """Number of judgments used, saved ones included."""
     num_undecided: int
@@ -77,7 +77,7 @@ async def rerank_file(
         out: the output file.
         method: name of the strategy.
         opening: context manager that opens the judge.
-        choosing: how the judge is asked.
+        choosing: settings of the requests to the judge.
         limit: number of problems to read, from the start of the file. None: all.
         concurrency: maximum number of concurrent judgments.
         console: shows progress and invalid rows.

@@ -49,9 +49,9 @@ class BestOfNSettings:
     strategies: tuple[str, ...] = ("knockout",)
     """Names of the strategies to compare."""
     grading: Grading = Grading.GIVEN
-    """Where grades come from."""
+    """Source of the grades."""
     choosing: Choosing
-    """How the judge is asked."""
+    """Settings of the requests to the judge."""
     dataset: str
     """Name of the dataset in tables."""
     policy: str = ""
@@ -93,7 +93,7 @@ class Selected(StoredModel):
     order: tuple[int, ...]
     """Indexes of all responses, best first."""
     scores: tuple[float | None, ...]
-    """Score of each response. None: no judgment decided about this response."""
+    """Score of each response. None: no judgment of this response has a verdict."""
     num_calls: int
     """Number of judgments used, saved ones included."""
     num_undecided: int

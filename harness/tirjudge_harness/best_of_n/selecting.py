@@ -25,7 +25,7 @@ from tirjudge_harness.runner import Runner, do_all
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choosing:
-    """How the judge is asked."""
+    """Settings of the requests to the judge."""
 
     seed: int = 0
     """Seed of the pairings and of the judge's requests."""
@@ -89,7 +89,7 @@ async def choose_all(
         choices: the selections to be made.
         folder: folder of saved judgments; new judgments are added.
         opened: the judge.
-        choosing: how the judge is asked.
+        choosing: settings of the requests to the judge.
         concurrency: maximum number of concurrent judgments.
         progress: progress display to update.
         on_selected: called with each selection that is made.

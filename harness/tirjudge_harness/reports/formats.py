@@ -1,8 +1,8 @@
 """Render a table for a terminal, or as Markdown, LaTeX, CSV, Parquet or JSON.
 
-Terminal, Markdown and LaTeX are for readers: values are rounded and followed by the arm of the interval, and the number
-of comparisons is in a line below. CSV, Parquet and JSON are for programs: values keep every digit, and both ends of the
-interval and the number of comparisons have separate columns.
+Terminal, Markdown and LaTeX are for readers: values are rounded and followed by the half-width of the interval, and the
+number of comparisons is in a line below. CSV, Parquet and JSON are for programs: values keep every digit, and both ends
+of the interval and the number of comparisons have separate columns.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def render(table: ReportTable, format: ReportFormat) -> bytes:
 def _texts(
     table: ReportTable, *, mark: Callable[[str], str] = lambda symbol: symbol
 ) -> Iterator[tuple[TableRow, list[str], list[str]]]:
-    """Yield each row with the text of its entries and the footnote marks that follow them."""
+    """Yield each row with the text of its entries and the footnote symbols that follow them."""
     symbols = footnotes(table)
     for row in table.rows:
         values = [shown(entry, column=column) for entry, column in zip(row.entries, table.columns, strict=True)]

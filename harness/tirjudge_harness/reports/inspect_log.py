@@ -1,4 +1,5 @@
-"""Export a run as an Inspect log. Each example is a sample, its turns are messages, and its credit is the score.
+"""Export a run as an Inspect log. Each example is a sample, its turns are messages, and the credit of its
+comparisons is the score.
 
 The folder of a run does not contain prompts and responses. If the examples are available, the log contains them.
 Without them, a sample has the id of its example and the turns of the judge.

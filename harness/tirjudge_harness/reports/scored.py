@@ -1,4 +1,4 @@
-"""Score stored runs again: from the folder of a run to its marks and figures, by the run's protocol or by another one.
+"""Score stored runs again: compute the comparison scores and figures of a run folder, by the run's protocol or another.
 
 Neither texts nor a judge are needed. If a run lacks something that the protocol needs (a second order, or votes), scoring
 raises an error.

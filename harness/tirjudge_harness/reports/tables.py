@@ -38,7 +38,7 @@ class Column:
     kind: Kind = "percent"
     """Kind of the values."""
     ends: bool = False
-    """Whether readers see both ends of an interval instead of its longer arm."""
+    """Whether readers see both ends of an interval. False: the distance from the value to the farther end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,8 @@ def grouped(table: ReportTable) -> list[tuple[str, int]]:
 
 
 def shown(entry: TableEntry, *, column: Column) -> str:
-    """Return the text of an entry: `71.4 ±4.9` with the longer arm of the interval, or `71.4 (66.5 to 75.8)`."""
+    """Return the text of an entry: `71.4 ±4.9` with the distance to the farther end of the interval, or `71.4 (66.5 to
+    75.8)` with both ends."""
     kind = entry.kind or column.kind
     if entry.value is None:
         return "" if column.kind == "text" else "-"

@@ -1,7 +1,8 @@
 """The effect of an attack: compare judgments without and with the attack.
 
-The unit of comparison is a look. Pairwise, a look is one order of one comparison, so that a difference never comes from the
-order. Pointwise, a look is two responses and their scores.
+The unit of comparison is one presentation of two responses to the judge. Pairwise, a presentation is one order of one
+comparison, so that a difference never comes from the order. Pointwise, a presentation is two responses and their
+scores. Fields and functions call a presentation a look.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Scores:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """The effect of one attack, over the looks that were judged without and with the attack."""
+    """The effect of one attack, over the presentations that were judged without and with the attack."""
 
     attack: str
     """Name of the attack."""
@@ -46,23 +47,23 @@ class Effect:
     what: str
     """Short description of the attack."""
     num_looks: int
-    """Number of looks that were judged without and with the attack."""
+    """Number of presentations that were judged without and with the attack."""
     flips: Estimate
-    """Share of the looks that are right without and wrong with the attack."""
+    """Share of the presentations that are right without the attack and wrong with it."""
     num_undecided: int
-    """Looks that are right without the attack, and a tie or without a verdict with the attack."""
+    """Number of presentations that are right without the attack, and a tie or without a verdict with it."""
     num_mended: int
-    """Looks that are not right without and right with the attack."""
+    """Number of presentations that are not right without the attack, but right with it."""
     before: Estimate
     """Accuracy without the attack. A tie counts half."""
     after: Estimate
     """Accuracy with the attack."""
     scores: Scores | None
-    """None: pairwise."""
+    """Changes of the scores. None: pairwise mode."""
 
 
 def looks_of(judged: Sequence[JudgedExample], *, compared: Compared) -> dict[Key, ComparisonScore]:
-    """Return the score of each look."""
+    """Return the score of each presentation."""
     looks: dict[Key, ComparisonScore] = {}
     for one in judged:
         for pair in compared(one.outline, one.mode):
@@ -115,8 +116,8 @@ def worst_of(
     after: Mapping[str, Sequence[JudgedExample]],
     compared: Compared,
 ) -> Estimate:
-    """Return the share of the looks that are right without attack and wrong with at least one attack. The control is not an
-    attack.
+    """Return the share of the presentations that are right without attack and wrong with at least one attack. The
+    control is not an attack.
     """
     original = looks_of(before, compared=compared)
     turned: dict[Key, bool] = {}

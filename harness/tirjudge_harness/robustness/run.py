@@ -47,7 +47,7 @@ class Attacked:
     effects: list[Effect]
     """One effect per attack, the control first."""
     worst: Estimate
-    """Share of the looks that are right without attack and wrong with at least one attack."""
+    """Share of the presentations that are right without attack and wrong with at least one attack."""
     num_missing: int
     """Number of examples that failed, over all runs."""
 

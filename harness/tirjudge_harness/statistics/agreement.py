@@ -37,7 +37,7 @@ class Agreement:
     interval: Interval | None
     """95 % bootstrap interval of kappa over prompts. None: fewer than two prompts."""
     num_missing: int
-    """Number of items that only one rater, or none, rated. They are left out of all figures."""
+    """Number of items that at most one rater rated. All figures exclude these items."""
 
 
 def agreement_of(

@@ -39,7 +39,7 @@ class Flips:
     num_second: int
     """Number of flips in which the response shown second was chosen both times."""
     num_undecided: int
-    """Number of pairs with a tie or no verdict in one of the two orders. They are not in `rate`."""
+    """Number of pairs with a tie or no verdict in one of the two orders. `rate` excludes these pairs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,8 @@
 """Figures with 95 % confidence intervals.
 
-The interval is Wilson's if every mark has a different prompt, and a bootstrap over prompts otherwise. A bootstrap
-resample draws the clusters (prompts) with replacement and takes all marks of each. One recursion over the metric tree
-computes all resamples; the data are the resample that has each cluster once.
+The interval is Wilson's if every comparison score (`marks`) has a different prompt, and a bootstrap over prompts
+otherwise. A bootstrap resample draws the clusters (prompts) with replacement and takes all scores of each. One
+recursion over the metric tree computes all resamples; the data are the resample that has each cluster once.
 """
 
 from __future__ import annotations
@@ -36,35 +36,35 @@ Interval: TypeAlias = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A figure over numbers, such as their mean, with its interval."""
+    """A figure computed from several values, such as their mean, with its interval."""
 
     value: float | None
-    """The figure. None: no numbers."""
+    """The figure. None: there are no values."""
     num: int
-    """Number of numbers."""
+    """Number of values."""
     interval: Interval | None
-    """95 % confidence interval. None: no numbers, or several numbers of a single cluster."""
+    """95 % confidence interval. None: there are no values, or several values of a single cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Basis:
-    """The marks and examples that each node of a metric tree is computed from."""
+    """The comparison scores and examples that each node of a metric tree is computed from."""
 
     marks: Sequence[ComparisonScore]
-    """All marks."""
+    """All comparison scores."""
     holds: Mapping[Node, Mask]
-    """Which marks each node uses. A formula uses none."""
+    """Which comparison scores each node uses. A formula uses none."""
     judged: Mapping[Node, Sequence[JudgedExample]]
     """The examples that the formulas of each node use."""
 
     def clusters(self, node: Node) -> set[str]:
-        """Return the clusters of the marks and examples of a node."""
+        """Return the clusters of the comparison scores and examples of a node."""
         of_marks = {mark.outline.cluster for mark, held in zip(self.marks, self.holds[node], strict=True) if held}
         return of_marks | {one.outline.cluster for one in self.judged[node]}
 
 
 def basis_of(sheet: Sequence[Node], marks: Sequence[ComparisonScore], judged: Sequence[JudgedExample]) -> Basis:
-    """Return the marks and examples of every node of a metric tree."""
+    """Return the comparison scores and examples of every node of a metric tree."""
     holds: dict[Node, Mask] = {}
     examples: dict[Node, list[JudgedExample]] = {}
 
@@ -99,7 +99,7 @@ def figures_of(
 
     Args:
         sheet: roots of the metric tree.
-        marks: scores of the comparisons, for cells and means.
+        marks: scores of the comparisons, for the nodes that are means.
         judged: examples, for formulas.
         num_resamples: number of bootstrap resamples; a figure with a formula uses at most `MAX_RESAMPLES_OF_A_FORMULA`.
         seed: seed of the resamples.
@@ -253,9 +253,9 @@ def middle_of(values: Array, *, num_clusters: int) -> Interval | None:
 
 
 def _interval_of(values: Array, *, num_clusters: int, bounded: bool) -> Interval | None:
-    """Return `middle_of`, or Wilson's interval over the clusters if all marks are right or all are wrong.
+    """Return `middle_of`, or Wilson's interval over the clusters if all comparisons are right or all are wrong.
 
-    Resamples of equal marks are identical, so their percentiles would wrongly show no uncertainty.
+    Resamples of equal scores are identical, so their percentiles would wrongly show no uncertainty.
     """
     if bounded and num_clusters > 1 and values[0] in (0.0, 1.0):
         return wilson_interval(float(values[0]) * num_clusters, num_trials=num_clusters)
@@ -285,21 +285,22 @@ def _is_bounded(node: Node) -> bool:
 
 
 def _by_cluster(columns: Array, codes: NDArray[np.int64], *, num_clusters: int) -> Array:
-    """Sum [marks, cells] to [clusters, cells]."""
+    """Sum the rows of each cluster: [comparisons, metrics] -> [clusters, metrics]."""
     sums = np.zeros((num_clusters, columns.shape[1]))
     np.add.at(sums, codes, columns)
     return sums
 
 
 def draw_sums(columns: Array, *, num_resamples: int, seed: int) -> Array:
-    """Sum [clusters, columns] to [1 + resamples, columns]. The first row is the sum of the data."""
+    """Sum the drawn clusters of each resample: [clusters, columns] -> [1 + resamples, columns]. The first row is the
+    sum of the data."""
     with threadpool_limits(limits=1, user_api="blas"):  # thin matrices are slower with several threads
         sums = [rows @ columns for rows in draws(len(columns), num_resamples=num_resamples, seed=seed)]
     return np.vstack(sums)
 
 
 def _ratios(totals: Array, counts: Array, *, num_resamples: int, seed: int) -> Array:
-    """Return the ratios of sums over the drawn clusters, of shape [1 + resamples, cells]."""
+    """Return the ratios of sums over the drawn clusters, of shape [1 + resamples, metrics]."""
     sums = draw_sums(np.hstack([totals, counts]), num_resamples=num_resamples, seed=seed)
     num_cells = totals.shape[1]
     with np.errstate(invalid="ignore"):

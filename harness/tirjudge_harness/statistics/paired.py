@@ -74,7 +74,7 @@ def common_of(first: Sequence[ComparisonScore], second: Sequence[ComparisonScore
     """Return the common comparisons of two runs.
 
     Raises:
-        ValueError: the runs have no common comparison, or a run has two different marks for one comparison.
+        ValueError: the runs have no common comparison, or a run has two different scores for one comparison.
     """
     firsts, seconds = _by_comparison(first), _by_comparison(second)
     keys = sorted(firsts.keys() & seconds.keys())
@@ -156,7 +156,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _by_comparison(marks: Sequence[ComparisonScore]) -> dict[tuple[str, tuple[int, ...], int], ComparisonScore]:
-    """Return marks by example, responses and repetition. A benchmark may count one comparison several times."""
+    """Return comparison scores by example, responses and repetition. A benchmark may count one comparison several
+    times."""
     found: dict[tuple[str, tuple[int, ...], int], ComparisonScore] = {}
     times: Counter[tuple[str, tuple[int, ...]]] = Counter()
     for mark in marks:
@@ -171,7 +172,8 @@ def _by_comparison(marks: Sequence[ComparisonScore]) -> dict[tuple[str, tuple[in
 
 
 def _clustered(one: Scored, clusters: Mapping[str, str]) -> Scored:
-    """Give a mark or example the cluster name of the first run, because draws depend on the names of clusters.
+    """Give a comparison score or example the cluster name of the first run, because draws depend on the names of
+    clusters.
 
     The name of a cluster depends on which other examples a run loaded.
     """

@@ -63,9 +63,9 @@ class ToolUse:
     programs: float | None
     """Mean number of programs per judgment. None: no judgments."""
     with_programs: Estimate
-    """Mean credit of comparisons whose judgments ran a program."""
+    """Mean score of comparisons whose judgments ran a program."""
     without_programs: Estimate
-    """Mean credit of comparisons whose judgments ran none."""
+    """Mean score of comparisons whose judgments ran no program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,8 @@ from tirjudge.types import Completion, Sampling
 
 
 class Tokenizer(Protocol):
-    """Converts text to token ids as the served model does. Asynchronous, because it may be behind HTTP."""
+    """Converts text to token ids as the served model does. The methods are asynchronous, because the tokenizer may be
+    behind HTTP."""
 
     async def encode(self, text: str) -> list[int]:
         """Encode a piece of text in the middle of a sequence, without adding special tokens."""
@@ -36,8 +37,8 @@ class EngineFacts:
 
     constrains: bool = True
     """Whether the engine can constrain the next token to given ids and return their log-probabilities. Reading labels
-    and forcing verdicts need this. Without it, such as with a chat endpoint, the model is asked for its verdict in
-    words (`ask_verdict`), and probabilities come from `Completion.places`."""
+    and forcing verdicts need this. Without it, such as with a chat endpoint, the model is asked for its verdict
+    as text (`ask_verdict`), and probabilities come from `Completion.places`."""
     reloads: bool = False
     """Whether the engine can replace its weights (`reload`)."""
 
@@ -104,7 +105,7 @@ class Engine(Protocol):
     async def ask_verdict(
         self, token_ids: Sequence[int], *, question: str, stop: Sequence[str], session: str
     ) -> Completion:
-        """Ask for the verdict in words. Called only for engines that cannot be constrained.
+        """Ask for the verdict as text. This is called only for engines that cannot be constrained.
 
         Args:
             token_ids: ids of the whole sequence so far.

@@ -1,7 +1,7 @@
 """Engine for any `/v1/chat/completions` endpoint: OpenAI, Gemini, Anthropic, Ollama, llama.cpp, vLLM.
 
-The loop works on ids. In this engine each character is an id, and the id `BORDER` stands before and after each text of
-the model. A sequence can then be converted back to a conversation: the prompt is a user message, each text of the model
+The loop works on ids. In this engine each character is an id, and the id `BORDER` precedes and follows each text of the
+model. A sequence can then be converted back to a conversation: the prompt is a user message, each text of the model
 is an assistant message, and each tool output is a user message. Every such API supports this, and no API has to
 continue a partial message.
 

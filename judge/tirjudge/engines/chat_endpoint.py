@@ -88,7 +88,7 @@ class ChatEndpoint:
 
         Args:
             messages: the conversation.
-            taken: the model and its supported parameters. Updated when the endpoint rejects a parameter.
+            taken: the model and its supported parameters. It is updated when the endpoint rejects a parameter.
             sampling: sampling parameters and stop strings.
             max_tokens: token limit of the answer. It is reduced if the endpoint asks for less.
             without: fields to omit from the request.

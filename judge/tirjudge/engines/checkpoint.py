@@ -179,7 +179,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON file of a checkpoint folder.
 
     Raises:
-        CheckpointError: the file does not exist or is not valid JSON. If the folder `best` beside it is a checkpoint,
+        CheckpointError: the file does not exist or is not valid JSON. If the folder `best` next to it is a checkpoint,
             the message names that folder.
     """
     if not path.exists():

@@ -663,8 +663,8 @@ class EmbeddedEngine(BaseEngine):
             self._leave(request)
 
     def _admit(self) -> None:
-        """Move waiting requests into the batch while it has room, except those that gain by waiting for a shared
-        prefix.
+        """Move waiting requests into the batch while it has room. Requests that benefit from a prefix that another
+        request will compute continue to wait.
 
         Sessions with a cached sequence go first. Otherwise new sessions would take their slots.
         """

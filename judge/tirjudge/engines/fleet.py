@@ -9,7 +9,7 @@ Notes:
 - A turn that a worker rejects as invalid (`TurnRefused`, `PromptTooLong`) is not retried.
 - A reload replaces the weights of all workers. A worker that fails to reload is excluded. An excluded worker may have
   been restarted with its initial weights, so it reloads the current weights before it gets turns again.
-- Use it in one event loop: call `ready` once, and `aclose` at the end.
+- Use the engine in one event loop: call `ready` once, and `aclose` at the end.
 """
 
 from __future__ import annotations
@@ -240,7 +240,8 @@ class FleetEngine(BaseEngine):
                 self._leave_out(worker, "its weights differ from those of the others")
 
     def _place(self, session: str, free: Sequence[EngineWorker]) -> EngineWorker:
-        """Choose the worker of the rollout, or that of its request if it is not too busy, or the least busy one."""
+        """Choose the worker of the rollout; otherwise the worker of its request if that worker is not too busy;
+        otherwise the least busy worker."""
         worker = self._at_session.get(session)
         if worker is None or worker not in free:
             request = session.partition(".")[0]
@@ -276,7 +277,7 @@ class FleetEngine(BaseEngine):
             if self._identity is not None and (problem := identity.difference(self._identity)) is not None:
                 return problem
             await self._try_token(worker)
-            if self._is_exchanging:  # it is not known yet whether the others accept the new weights
+            if self._is_exchanging:  # it is not known yet whether the other workers accept the new weights
                 return "a reload of the weights is in progress"
             if self._weights is not None and worker.weights != self._weights:
                 await worker.load(self._weights)

@@ -86,10 +86,11 @@ class LocalTokenizer:
         return b"".join(self.bytes_of.get(i, b"") for i in token_ids).decode(errors="replace")
 
     def fit_ids_to_text(self, completion: Completion) -> Completion:
-        """Return the completion with `decode(token_ids) == text`, if its last token reaches past the stop string.
+        """Make the token ids of a completion decode to exactly its text, which ends with the stop string.
 
-        That token is dropped, together with earlier tokens that contain parts of the same character. The missing text
-        is then encoded and appended.
+        A last token that also contains text after the stop string is dropped, together with earlier tokens that contain
+        parts of the same character. The missing text is then encoded and appended. Other completions are returned
+        unchanged.
         """
         if completion.stop is None:
             return completion

@@ -1,7 +1,7 @@
-"""Engine for vLLM over HTTP: one `/v1/completions` request per turn, with token ids in and out. Recommended in
-production.
+"""Engine for vLLM over HTTP: one `/v1/completions` request per turn, with token ids in and out.
 
-Also the client of the mini worker. Notes, in addition to those of `vllm_answer`:
+This engine is recommended in production. It is also the client of the mini worker. Notes, in addition to those of
+`vllm_answer`:
 
 - Priorities of turns need a server started with `--scheduling-policy priority`. Other servers ignore them.
 - Replacing weights needs a server started with VLLM_SERVER_DEV_MODE=1. Its development endpoints give full control over

@@ -1,4 +1,4 @@
-"""Convert the output of vLLM to a `Completion`. Shared by vLLM over HTTP and vLLM in process.
+"""Convert the output of vLLM to a `Completion`. The engines for vLLM over HTTP and in process share this module.
 
 - vLLM cuts the text at the end of a stop string but keeps the whole last token, so the ids may decode to more than the
   text. `Reader` makes ids and text equal.
@@ -33,7 +33,8 @@ TAIL_IDS = 8
 """Number of ids at the end of a turn to compare with its text. vLLM generates fewer per step, even with speculation."""
 
 MAX_SPILLED = TAIL_IDS
-"""Number of ids that are dropped one at a time when the ids decode to more than the text. After that, twice as many."""
+"""Number of ids that are dropped one at a time when the ids decode to more than the text. After this number, each step
+doubles the number of dropped ids."""
 
 
 class Texts(Protocol):

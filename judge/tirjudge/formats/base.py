@@ -42,7 +42,7 @@ class Forcing:
     closing: str
     """Text after the label."""
     question: str
-    """Question that asks for the verdict in words, for engines that cannot be constrained to the labels."""
+    """Question that asks for the verdict as text, for engines that cannot be constrained to the labels."""
 
 
 class Format(Protocol):

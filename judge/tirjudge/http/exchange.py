@@ -1,8 +1,8 @@
 """One HTTP request with its retries: the headers and the timeout of each attempt, the pause between attempts, and
 errors.
 
-The sync and the async client share this module and only sleep themselves. A request is retried only if the server did
-not start it, or if the server recognizes the retry: every POST carries an `Idempotency-Key`.
+The sync and the async client share this module. Each client implements only the waiting. A request is retried only if
+the server did not start it, or if the server recognizes the retry: every POST carries an `Idempotency-Key`.
 """
 
 from __future__ import annotations
@@ -169,7 +169,8 @@ class HTTPExchange:
         raise ServerUnavailable(f"{self.base_url}: {error or type(error).__name__}") from error
 
     def pause_after_failure(self, failure: TirjudgeError, *, headers: Mapping[str, str]) -> float:
-        """Return the pause before the next attempt, in seconds, after a failure that the caller knows to be temporary.
+        """Return the pause before the next attempt, in seconds, after a failure that is temporary according to the
+        caller.
 
         Args:
             failure: raised if no attempt is left.

@@ -118,7 +118,7 @@ class JudgmentRecord(Wire):
     request: dict[str, Any]
     """Fields of the request that are not erased, including defaults."""
     judgment: Judgment
-    """The judgment. Its rollouts have no turns if those are erased."""
+    """The judgment. If the turns are erased, its rollouts have none."""
     versions: dict[str, Any]
     """Versions of the software and the model."""
     erased: list[str]

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 CONNECT_RETRY_S = 2.0
-"""Default number of seconds during which a refused connection is retried. That covers a quick restart of the server, and
-reports a stopped server or a wrong URL soon."""
+"""Default number of seconds during which a refused connection is retried. This time is long enough for a quick
+restart of the server, and short enough to report a stopped server or a wrong URL soon."""
 
 _listener: ContextVar[Callable[[float], None] | None] = ContextVar("tirjudge.http.retry_events", default=None)
 

@@ -48,14 +48,14 @@ class JudgingOptions(Wire):
 
 
 class RewardMode(StrEnum):
-    """How a response gets its reward."""
+    """Method that computes the reward of a response."""
 
     POINTWISE = "pointwise"
     """The score that the judge wrote."""
     EXPECTED_SCORE = "expected_score"
     """The sum of score x P(score)."""
     PAIRWISE_VS_REFERENCE = "pairwise_vs_reference"
-    """P(it is better than the reference)."""
+    """P(the response is better than the reference)."""
     COHORT = "cohort"
     """The score from a strategy that compares the responses to one prompt."""
 
@@ -70,7 +70,8 @@ class RewardItem(Wire):
     responses: Responses | None = None
     """Several responses, judged separately or as a cohort. None: `response` is given."""
     reference: Text | None = None
-    """A known good answer. It is shown to the judge, or compared with in the mode `pairwise_vs_reference`."""
+    """A known good answer. The judge sees it. In the mode `pairwise_vs_reference`, each response is compared with
+    it."""
     id: Text | None = None
     """Id of the item, returned with its rewards."""
 
@@ -90,7 +91,7 @@ class RewardRequest(JudgingOptions):
     """Request for rewards of one item (`prompt` with `response` or `responses`) or of many items (`items`)."""
 
     mode: RewardMode = RewardMode.EXPECTED_SCORE
-    """How responses get their rewards."""
+    """Method that computes the rewards."""
     strategy: ComparingStrategy = "circular"
     """Strategy of the mode `cohort`."""
     scale: tuple[Number, Number] | Literal["raw"] = (0.0, 1.0)

@@ -38,13 +38,13 @@ class Worker:
     check: asyncio.Task[None] | None = field(default=None, repr=False)
     """Task of the health checks. None: not started."""
     hurried: asyncio.Event = field(default_factory=asyncio.Event, repr=False)
-    """Set when no worker is left: the next health check starts early."""
+    """Event that makes the next health check start early. It is set when no worker is left."""
 
     def leave_out(self, problem: str, *, look: Look) -> None:
         """Exclude the worker until the health check `look` succeeds."""
         self.problem = problem
         if self.check is None or self.check.done():
-            # Use an empty context: that of the failed request has a priority and a caller.
+            # Use an empty context, because the context of the failed request has a priority and a caller.
             self.check = asyncio.get_running_loop().create_task(self._check(look), context=Context())
 
     async def stop_checking(self) -> None:

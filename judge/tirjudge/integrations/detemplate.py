@@ -4,12 +4,12 @@ answer.
 Trainers decode the ids of prompt and completion and send one string. If they also send the rendered prompt, the answer
 is the text after the prompt, regardless of its content.
 
-Without the prompt, the text must have exactly one reading. A policy can write any marker of a template, so a second
-assistant turn may be faked by the first answer, together with a question before it. A text is therefore accepted only
-if
+Without the prompt, the text must have exactly one reading (one way to split it into turns). A policy can write any
+marker of a template, so a second assistant turn may be faked by the first answer, together with a question before it. A
+text is therefore accepted only if
 
 - it begins with a turn of a known template, preceded only by padding and beginning-of-text tokens,
-- no text stands between the end of a turn and the next turn, or after the last turn,
+- it has no text between the end of a turn and the next turn, and no text after the last turn,
 - only the last turn is an assistant turn. (In Harmony, the messages of the assistant and its tools are one turn.)
 
 A conversation with several answers therefore needs its prompt. For a text with no reading or with several readings the

@@ -49,7 +49,7 @@ def judge_score(
         url: URL of the server.
         api_key_file: file with the API key. None: the server requires none.
         use_target: whether to show the target to the judge as a known good answer.
-        rubric: judging instructions in words. None: the judge chooses.
+        rubric: judging instructions as text. None: the judge chooses.
         tools: whether the judge may (`auto`), must (`on`) or must not (`off`) run Python.
         votes: number of rollouts whose scores are averaged.
         deadline_s: time limit per sample, in seconds.

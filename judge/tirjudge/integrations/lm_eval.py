@@ -1,6 +1,6 @@
 """Adapter for lm-evaluation-harness: a judge as a metric of a task.
 
-    # my_judge.py, beside the task's YAML
+    # my_judge.py, next to the task's YAML
     from tirjudge.integrations.lm_eval import JudgeMetric
 
     judge = JudgeMetric("http://judge:8400", prompt="question", reference="answer")
@@ -71,7 +71,7 @@ class JudgeMetric:
         self._reference = reference
 
     def process_results(self, doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, LmEvalAnswer]:
-        """Return the answer to a row under the name of each metric. It is judged later.
+        """Return the answer to a row under the name of each metric. The answer is judged later.
 
         Raises:
             KeyError: the row does not have the column of the prompt or the reference.

@@ -89,7 +89,7 @@ class Scorer:
     votes: int = 1
     """As in `JudgeRequest`."""
     rubric: str | None = None
-    """Judging instructions in words. None: the judge chooses."""
+    """Judging instructions as text. None: the judge chooses."""
     strategy: str | None = None
     """Strategy for comparing the completions of one prompt within one call. None: each completion is judged
     separately."""

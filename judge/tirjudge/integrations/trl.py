@@ -9,9 +9,9 @@
         train_dataset=dataset,
     )
 
-A completion without a verdict gets `None`: TRL ignores this reward for it, and warns if it has no other reward. Their
-share is logged as `judge/abstained`. The column `judgment` of the table of completions has the reason or the ids of the
-judgments.
+A completion without a verdict gets `None`: TRL ignores this reward for it, and warns if it has no other reward. The
+share of these completions is logged as `judge/abstained`. The column `judgment` of the table of completions has the
+reason or the ids of the judgments.
 """
 
 from __future__ import annotations

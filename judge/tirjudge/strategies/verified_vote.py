@@ -11,7 +11,10 @@ from tirjudge.verdict import GOOD_SCORE
 
 
 def is_verified(judgment: Comparison, *, needs_program: bool = False) -> bool:
-    """Whether the judge verified a response: over the rollouts in which a program succeeded, the mean score is good."""
+    """Whether the judge verified a response with a program.
+
+    A response is verified if its mean score over the rollouts in which a program succeeded is at least `GOOD_SCORE`.
+    """
     if not isinstance(judgment, Judgment) or judgment.verdict.status == "abstained":
         return False
     checked = [

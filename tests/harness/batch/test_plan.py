@@ -62,7 +62,7 @@ def test_the_limit_includes_keys_with_a_result(write_lines) -> None:
     assert (plan.num_keys, len(plan.bad)) == (4, 1)
 
 
-def test_the_plan_knows_whether_a_request_can_run_programs(write_lines) -> None:
+def test_the_plan_states_whether_a_request_can_run_programs(write_lines) -> None:
     assert not plan_of(write_lines([pair(0)])).offers_tools
     assert plan_of(write_lines([pair(0), pair(1, tools="auto")])).offers_tools
 

@@ -84,7 +84,7 @@ def test_official_rule_averages_both_orders(load, named, figures) -> None:
     easy, hard = load(BENCHMARK, [row("q1"), row("q2", difficulty="hard")], part="codegen")
     (repaired,) = load(BENCHMARK, [repair(-1)], part="coderepair")
     judged = [named(easy, 0, 1), named(hard, 0, 0), named(repaired, 1, "tie")]
-    # One of two orders right, both, and neither: a tie is wrong here.
+    # The three pairs are right in one order, in both orders, and in neither. A tie counts as wrong by this rule.
     values = figures(BENCHMARK, judged)
     assert values["all pairs"] == pytest.approx((0.5 + 1 + 0) / 3)
     assert (values["codegen"], values["coderepair"], values["testgen"]) == (0.75, 0.0, None)

@@ -47,7 +47,7 @@ def test_official_rule_takes_the_majority_of_both_orders(load, named, figures) -
     examples = load(BENCHMARK, [row(n) for n in range(5)])
     choices = [(0, 0), (0, "tie"), (0, 1), ("tie", "tie"), (1, None)]
     judged = [named(example, *both) for example, both in zip(examples, choices, strict=True)]
-    # Right, right (one right and one tie), even, even, wrong: 2 of 5.
+    # The majorities are right, right (one order right, one tie), split, split and wrong. So 2 of 5 pairs are right.
     assert figures(BENCHMARK, judged) == {
         "overall": 0.4,
         "knowledge": 0.4,
@@ -55,7 +55,7 @@ def test_official_rule_takes_the_majority_of_both_orders(load, named, figures) -
         "math": None,
         "coding": None,
     }
-    # The first order alone: right, right, right, a tie that counts half, wrong.
+    # In the first order alone, three pairs are right, one is a tie that counts half, and one is wrong.
     assert figures(BENCHMARK, judged, protocol=PAPER)["overall"] == pytest.approx(3.5 / 5)
 
 

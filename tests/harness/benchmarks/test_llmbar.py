@@ -34,7 +34,8 @@ def test_the_id_depends_on_the_texts_only(load) -> None:
 
 
 def test_adversarial_is_the_mean_of_four_sets(examples, named, figures) -> None:
-    # All right but: both orders of one natural pair wrong, one order of one `neighbor` pair, a tie in one of `manual`.
+    # All verdicts are right except three: one natural pair is wrong in both orders, one `neighbor` pair is wrong in one
+    # order, and one `manual` pair is a tie in one order.
     judged = []
     for place, example in enumerate(examples):
         right = example.outline.correct[0]

@@ -63,10 +63,11 @@ def test_best_of_k_scores_every_response_once(load, rated, figures) -> None:
     (example,) = load(BEST_OF_K, [row("q")], part="math")
     assert BEST_OF_K.asked(example.outline, mode=Mode.POINTWISE) == [(0,), (1,), (2,)]
     values = figures(BEST_OF_K, [rated(example, 5, 7, 5)])
-    # Pairs (0, 1) twice wrong, (2, 0) even. The right one is above none, and level with one of two.
+    # The sampled pair (0, 1) is wrong both times, and the scores of the pair (2, 0) are equal. The right response
+    # scores above neither of the two wrong responses, and equals one of them.
     assert values["average"] == pytest.approx((0 + 0.5 + 0) / 3)
     assert values["area under ROC: math"] == pytest.approx(0.25)
-    # Best of 1: 1/3. Of 2: {0,1} no, {0,2} half, {1,2} no. Of 3: no.
+    # Best of 1: 1/3. Best of 2: wrong for {0,1} and {1,2}, half right for {0,2}. Best of 3: wrong.
     assert values["best of any k: math"] == pytest.approx(1 / 3)
     assert values["best of all: math"] == 0.0
     assert values["loss: math"] == pytest.approx(fmean([1 / 3 - 1 / 3, 2 / 3 - 1 / 6, 1 - 0]))
@@ -74,7 +75,7 @@ def test_best_of_k_scores_every_response_once(load, rated, figures) -> None:
 
 
 def test_area_under_roc_matches_a_manual_computation() -> None:
-    # Right 7 and 3, wrong 5 and 3: 7 > 5, 7 > 3, 3 < 5, 3 = 3.
+    # The right responses score 7 and 3, the wrong responses 5 and 3: 7 > 5, 7 > 3, 3 < 5, 3 = 3.
     assert area_under_roc([7, 5, 3, 3], [True, False, True, False]) == pytest.approx(2.5 / 4)
     assert area_under_roc([None, 1], [True, False]) == 0.0
     assert area_under_roc([1, 2], [True, True]) is None
@@ -95,7 +96,7 @@ def test_best_of_k_is_the_mean_over_all_subsets() -> None:
 
 
 def test_ideal_curve_is_the_probability_of_a_right_response_among_k() -> None:
-    # One right of three: 1/3, 2/3, 1.
+    # One of three responses is right, so the probabilities are 1/3, 2/3 and 1.
     assert ideal_best_of_k((False, True, False)) == pytest.approx((1 / 3, 2 / 3, 1))
 
 

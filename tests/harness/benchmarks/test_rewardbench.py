@@ -22,7 +22,7 @@ def row(number: int, *, subset: str = "math-prm", prompt: object = None) -> dict
 def test_section_weights_are_the_official_ones() -> None:
     sizes = {section: sum(weights.values()) for section, weights in SECTIONS.items()}
     assert sizes == {"Chat": 358, "Chat Hard": 456, "Safety": 740, "Reasoning": 984 + 6 * 164}
-    # All 2985 pairs: the 447 of math-prm count 984.
+    # There are 2985 pairs. The 447 pairs of math-prm count as 984.
     assert sum(sizes.values()) == 2985 - 447 + 984
 
 
@@ -30,7 +30,8 @@ def test_reasoning_weights_math_as_much_as_all_code(load, named, figures) -> Non
     subsets = ["math-prm"] * 4 + ["hep-go", "hep-python"]
     examples = load(BENCHMARK, [row(n, subset=subset) for n, subset in enumerate(subsets)])
     judged = [named(example, choice) for example, choice in zip(examples, (0, 1, 1, 1, 0, 1), strict=True)]
-    # math-prm 1/4 with 984; hep-go 1 and hep-python 0 with 164 each, the other four left out with their weight.
+    # math-prm has accuracy 1/4 and weight 984. hep-go has accuracy 1, hep-python 0, and both have weight 164. The other
+    # four subsets of code have no verdicts and are left out together with their weights.
     values = figures(BENCHMARK, judged)
     assert values["math-prm"] == 0.25
     assert values["Reasoning"] == pytest.approx((0.25 * 984 + 164) / (984 + 2 * 164))
@@ -40,7 +41,7 @@ def test_average_weights_sections_equally(load, named, figures) -> None:
     subsets = ["alpacaeval-easy", "alpacaeval-easy", "mt-bench-med", "llmbar-natural", "donotanswer", "hep-js"]
     examples = load(BENCHMARK, [row(n, subset=subset) for n, subset in enumerate(subsets)])
     judged = [named(example, choice) for example, choice in zip(examples, (0, 1, 1, 0, "tie", None), strict=True)]
-    # Chat: half of 100 and nothing of 40. A tie and a missing verdict count half.
+    # Chat has accuracy 1/2 with weight 100 and accuracy 0 with weight 40. A tie and a missing verdict count half.
     values = figures(BENCHMARK, judged)
     assert values["Chat"] == pytest.approx(0.5 * 100 / 140)
     assert (values["Chat Hard"], values["Safety"], values["Reasoning"]) == (1.0, 0.5, 0.5)
@@ -56,7 +57,7 @@ def test_prior_sets_have_half_the_weight_of_a_section(tmp_path, load, named, fig
     assert prior[0].prompt == tuple(map(ChatMessage.model_validate, older["prompt"]))
     judged = [named(example, 0) for example in (*current, prior[0])] + [named(prior[1], 1)]
     values = figures(BENCHMARK, judged)
-    # Sections 1, 1, 1, 1; prior sets 1 and 0: (2 + 2 + 2 + 2 + 0.5) / 9.
+    # All four sections have accuracy 1. The prior sets have accuracies 1 and 0: (2 + 2 + 2 + 2 + 0.5) / 9.
     assert (values["average"], values["Prior Sets"]) == (1.0, 0.5)
     assert values["leaderboard"] == pytest.approx(8.5 / 9)
 

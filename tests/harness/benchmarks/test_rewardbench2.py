@@ -45,7 +45,8 @@ def test_equal_best_ratings_share_the_score(load, rated, figures) -> None:
     examples = load(BENCHMARK, [row(n) for n in range(5)])
     scores = [(9, 1, 1, 1), (9, 9, 9, 1), (8, 9, 1, 1), (None, 1, 1, 1), (None, None, None, None)]
     judged = [rated(example, *score) for example, score in zip(examples, scores, strict=True)]
-    # Alone at the top 1, one of three 1/3, not at the top 0, not rated 0, none rated 1/4.
+    # The right response is rated highest alone (1), with two others (1/3), not highest (0), not rated (0). If no
+    # response is rated, the score is 1/4.
     assert figures(BENCHMARK, judged)["Math"] == pytest.approx((1 + 1 / 3 + 0 + 0 + 1 / 4) / 5)
 
 
@@ -59,13 +60,13 @@ def test_a_missing_choice_counts_as_a_random_choice(load, named, figures) -> Non
 
 def test_ties_score_matches_a_manual_computation(load, rated) -> None:
     ref, tied = load(BENCHMARK, ties(1))
-    # One right 9 against 4: margin 5. Three right 8 to 6 against 5: margin 1, span 2.
+    # First prompt: right 9, wrong 4, margin 5. Second prompt: right 8 to 6, wrong 5, margin 1, span 2.
     one = ties_score([rated(ref, 9, 4), rated(tied, 8, 7, 6, 5)])
     assert one == pytest.approx(0.30 + 0.30 + 0 + 0 + 0.01 * tanh(1 / 2 - 1))
-    # Margins 5 and 3, span 2: all is well.
+    # The margins are 5 and 3, and the span is 2: every part of the score is full.
     two = ties_score([rated(ref, 9, 4), rated(tied, 9, 8, 7, 4)])
     assert two == pytest.approx(0.30 + 0.30 + 0.20 + 0.20 + 0.01 * tanh(3 / 2 - 1))
-    # A wrong one above all: margins -5 and -1, span 0.
+    # A wrong response is rated highest in both prompts: the margins are -5 and -1, and the span is 0.
     three = ties_score([rated(ref, 4, 9), rated(tied, 7, 7, 7, 8)])
     assert three == pytest.approx(-0.01)
 
@@ -79,7 +80,7 @@ def test_ties_score_is_the_mean_over_prompts(load, rated) -> None:
 def test_equal_ratings_of_right_responses_have_span_zero(load, rated) -> None:
     ref, tied = load(BENCHMARK, ties(1))
     assert ties_score([rated(ref, 9, 4), rated(tied, 8, 8, 8, 5)]) == pytest.approx(1.0 + 0.01)
-    # No margin and no span: 0 / 0 counts nothing.
+    # Margin and span are 0. The quotient 0 / 0 adds nothing to the score.
     assert ties_score([rated(ref, 9, 4), rated(tied, 8, 8, 8, 8)]) == pytest.approx(0.30)
 
 

@@ -38,7 +38,7 @@ def test_both_safety_domains_are_one_subset(load) -> None:
 
 def test_hard_means_the_wrong_answer_has_the_richer_style(load, compared, figures) -> None:
     (example,) = load(BENCHMARK, [row(1)])
-    # The judge always names the richer style, and the right answer where both have the same.
+    # The judge always chooses the answer with the richer style, and the right answer if both have the same style.
     choices = {(right, wrong): right if right >= wrong - 3 else wrong for right in (0, 1, 2) for wrong in (3, 4, 5)}
     values = figures(BENCHMARK, [compared(example, choices)])
     assert (values["hard"], values["normal"], values["easy"]) == (0.0, 1.0, 1.0)
@@ -51,7 +51,8 @@ def test_overall_is_the_mean_of_domains_and_of_difficulties(load, rated, figures
     better, richer, equal = (9, 9, 9, 1, 1, 1), (1, 5, 9, 1, 5, 9), (4, 4, 4, 4, 4, 4)
     scores = [better, richer, better, equal, richer, better, better]
     judged = [rated(example, *score) for example, score in zip(examples, scores, strict=True)]
-    # By its own rule: `better` is right nine times; `richer` never where hard or normal, always where easy; `equal` never.
+    # By the official rule, `better` is right in all nine comparisons. `richer` is right in the easy comparisons only,
+    # and `equal` in none.
     values = figures(BENCHMARK, judged)
     assert (values["chat hard"], values["chat normal"], values["chat easy"]) == (0.5, 0.5, 1.0)
     assert values["safety easy"] == 1.0

@@ -13,10 +13,10 @@ from tirjudge_harness.judges import OpenJudge
 
 
 class LongerIsBetter:
-    """A judge whose scores and comparisons go by the number of words.
+    """A judge whose scores and comparisons are based on the number of words.
 
     Args:
-        fails_after: number of judgments after which it raises `EngineUnavailable`. None: it never does.
+        fails_after: number of judgments after which the judge raises `EngineUnavailable`. None: it never raises.
     """
 
     def __init__(self, *, fails_after: int | None = None) -> None:

@@ -27,7 +27,8 @@ ROWS = [
     {"id": "p2", "prompt": "2", "responses": ["a b c d", "a b", "a", "a b c"], "correct": [False, True, True, True]},
     {"id": "p3", "prompt": "3", "responses": ["a b", "a b c", "a", "a b c d"], "correct": [True, True, True, True]},
 ]
-"""The longest response is right, wrong, right. The first is wrong, wrong, right. Each problem has a right response."""
+"""The longest response is right for p1 and p3. The first response is right for p3 only. Each problem has a right
+response."""
 
 
 async def run(

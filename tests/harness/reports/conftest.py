@@ -1,4 +1,4 @@
-"""Small runs with hand-made judgments, written to folders by the harness itself."""
+"""Small runs with manually written judgments, written to folders by the harness itself."""
 
 from __future__ import annotations
 

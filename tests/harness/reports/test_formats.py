@@ -43,13 +43,13 @@ def text(table: ReportTable, format: ReportFormat) -> str:
 
 
 def named(name: str) -> ReportTable:
-    """A table with a single row, of a judge with this name."""
+    """Return a table with a single row for a judge with this name."""
     return ReportTable(
         title=name, columns=COLUMNS, rows=(TableRow(entries=(TableEntry(value=name), *OURS.entries[1:]), ours=True),)
     )
 
 
-def test_terminal_shows_the_longer_arm_of_the_interval_and_the_number_below() -> None:
+def test_terminal_shows_the_distance_to_the_farther_interval_end_and_the_number_below() -> None:
     assert text(TABLE, ReportFormat.TERMINAL) == (
         "Judges at 95 %\n"
         "                PPE     PPE\n"
@@ -62,7 +62,7 @@ def test_terminal_shows_the_longer_arm_of_the_interval_and_the_number_below() ->
     )
 
 
-def test_markdown() -> None:
+def test_a_table_is_rendered_as_markdown() -> None:
     assert text(TABLE, ReportFormat.MARKDOWN) == (
         "**Judges at 95 %**\n"
         "\n"
@@ -78,7 +78,7 @@ def test_markdown() -> None:
     )
 
 
-def test_latex() -> None:
+def test_a_table_is_rendered_as_latex() -> None:
     assert text(TABLE, ReportFormat.LATEX) == (
         "% \\usepackage{booktabs}\n"
         "\\begin{table}[t]\n"

@@ -14,7 +14,7 @@ from tirjudge_harness.reports.tables import ReportTable
 
 
 def values(table: ReportTable) -> dict[str, object]:
-    """The first value of each name."""
+    """Return name in the first column -> value in the second column. For repeated names, the first row counts."""
     found: dict[str, object] = {}
     for row in table.rows:
         found.setdefault(str(row.entries[0].value), row.entries[1].value)
@@ -43,7 +43,7 @@ def test_ties_and_missing_verdicts_are_not_counted_as_wrong(table: ReportTable) 
     assert found["invalid rows of the data"] == 3
 
 
-def test_rates_of_verdicts_and_programs(table: ReportTable) -> None:
+def test_the_table_shows_rates_of_verdicts_and_programs(table: ReportTable) -> None:
     found = values(table)
     assert found["decisions without a verdict"] == pytest.approx(5.0)  # 1 of 20
     assert found["rollouts that ran a program"] == pytest.approx(50.0)  # 10 of 20
@@ -54,7 +54,7 @@ def test_rates_of_verdicts_and_programs(table: ReportTable) -> None:
     assert "programs that failed: oom" not in found
 
 
-def test_bias_and_calibration(table: ReportTable) -> None:
+def test_the_table_shows_bias_and_calibration(table: ReportTable) -> None:
     found = values(table)
     assert found["verdicts that flip with the order"] == pytest.approx(100 * 2 / 9)
     assert found["to the first shown, both times"] == 2

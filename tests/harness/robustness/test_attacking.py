@@ -116,18 +116,19 @@ async def test_a_letter_attack_counts_only_where_the_letter_is_the_wrong_respons
     assert flips == {"control": (0.0, 8), "verdict-a": (1.0, 4), "verdict-b": (1.0, 4)}
 
 
-async def test_a_look_that_is_wrong_without_attack_cannot_flip(tmp_path: Path) -> None:
+async def test_a_verdict_that_is_wrong_without_attack_cannot_flip(tmp_path: Path) -> None:
     """The script is wrong on one of two rows. The attack flips the right row."""
     rows = [ROWS[0], {"id": "w", "prompt": "q", "responses": ["a right answer", "nonsense"], "label": 1}]
     found = await attacked(tmp_path, opened(obedient), "order", rows=rows)
     control, order = found.effects
     assert (control.before.value, control.flips.num, control.num_mended) == (0.5, 2, 0)
-    # In the second row, the script prefers the attacked response without attack, too.
+    # In the second row, the script prefers the wrong response even without attack.
     assert (order.flips.value, order.flips.num, order.num_mended, order.after.value) == (1.0, 2, 0, 0.0)
 
 
 async def test_pointwise_reports_the_score_change_of_wrong_responses(tmp_path: Path) -> None:
-    """Scores: 8 for right, 3 for nonsense, 8 for a colon. So the colon ties, and gains five points."""
+    """The script scores the right response 8, the wrong response 3, and a colon 8. The colon attack therefore leads to
+    a tie, and raises the score of the wrong response by five points."""
     asked: list[JudgeRequest] = []
     found = await attacked(tmp_path, opened(obedient, asked=asked), "colon", "praise", mode=Mode.POINTWISE)
     _, colon, praise = found.effects

@@ -60,8 +60,9 @@ def test_names_are_unique_and_valid_folder_names() -> None:
         ("fill", {"text": " filler"}, "wrong filler"),
     ],
 )
-def test_each_kind_of_change(how: str, fields: dict, tampered: str) -> None:
-    """The longest response has 12 characters. `wrong` (5) is filled to 24 with three times 7, and to 12 with one time 7."""
+def test_each_kind_of_change_makes_the_expected_text(how: str, fields: dict, tampered: str) -> None:
+    """The longest response has 12 characters. `wrong` has 5 and ` filler` has 7. Filling to 2 x 12 characters takes
+    three fillers, and filling to 12 takes one."""
     assert attack(how, **fields).applied_to(three()).responses[0] == tampered
 
 

@@ -1,4 +1,4 @@
-"""Builders of marks, decisions, judgments and examples."""
+"""Builders of comparison scores, decisions, judgments and examples."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def outline(
 
 @pytest.fixture
 def mark() -> MakeMark:
-    """Builds the mark of response 0, which is right, against response 1."""
+    """Builds the score of a comparison of response 0, which is right, with response 1."""
 
     def make(
         id: str, credit: float, *, cluster: str | None = None, subset: str = "s", lengths: tuple[int, ...] = ()

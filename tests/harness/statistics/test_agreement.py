@@ -9,21 +9,22 @@ from hypothesis import strategies as st
 from tirjudge_harness.statistics.agreement import agreement_of, agreement_with_labels
 
 
-def test_kappa_of_two_labels() -> None:
-    """20 yes-yes, 5 yes-no, 10 no-yes, 15 no-no: agreement is 0.7, by chance 0.5 x 0.6 + 0.5 x 0.4 = 0.5."""
+def test_kappa_of_two_labels_matches_a_manual_computation() -> None:
+    """The labels are yes-yes 20 times, yes-no 5 times, no-yes 10 times and no-no 15 times. Agreement is 0.7; agreement
+    by chance is 0.5 x 0.6 + 0.5 x 0.4 = 0.5."""
     first = ["yes"] * 25 + ["no"] * 25
     second = ["yes"] * 20 + ["no"] * 5 + ["yes"] * 10 + ["no"] * 15
     found = agreement_of(first, second)
     assert (found.same.value, found.same.num) == (0.7, 50)
     assert found.kappa == pytest.approx(0.4)
-    # The large-sample error is sqrt(p (1 - p) / n) / (1 - chance) = 0.13, near enough for 50.
+    # The large-sample standard error is sqrt(p (1 - p) / n) / (1 - chance) = 0.13, which is close enough for 50 items.
     assert found.interval is not None
     assert found.interval[1] - found.interval[0] == pytest.approx(2 * 1.96 * 0.13, abs=0.06)
 
 
-def test_kappa_with_quadratic_weights() -> None:
-    """Pairs 1-1, 2-2, 3-1: mean square 4/3. By chance, over all nine pairs of {1,2,3} and {1,2,1}: (0+1+0 + 1+0+1 +
-    4+1+4) / 9 = 12/9. Kappa is 1 - 1 = 0."""
+def test_kappa_with_quadratic_weights_matches_a_manual_computation() -> None:
+    """The pairs 1-1, 2-2 and 3-1 have a mean squared difference of 4/3. By chance, it is the mean over all nine pairs
+    of {1,2,3} and {1,2,1}: (0+1+0 + 1+0+1 + 4+1+4) / 9 = 12/9. Kappa is 1 - 1 = 0."""
     assert agreement_of([1, 2, 3], [1, 2, 1], weights="quadratic").kappa == pytest.approx(0.0)
     assert agreement_of([1, 2, 3], [2, 3, 4], weights="quadratic").kappa == pytest.approx(1 - 1 / (21 / 9))
 
@@ -56,7 +57,7 @@ def test_the_chosen_position_is_compared_with_the_position_of_the_right_response
         chosen("4", ((0, 1), None)),
     ]
     found = agreement_with_labels(judged)
-    # Chosen positions: 0 1 0 0. Right positions: 0 1 1 0. Agreement is 3/4, by chance (3 x 2 + 1 x 2) / 16 = 1/2.
+    # Chosen positions: 0 1 0 0. Right positions: 0 1 1 0. Agreement is 3/4, and (3 x 2 + 1 x 2) / 16 = 1/2 by chance.
     assert (found.same.value, found.kappa, found.num_missing) == (0.75, pytest.approx(0.5), 1)
 
 

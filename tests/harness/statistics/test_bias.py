@@ -38,8 +38,9 @@ def test_votes_on_one_order_count_as_their_majority(chosen) -> None:
     assert (flips.rate.value, flips.rate.num, flips.num_first, flips.num_undecided) == (1.0, 1, 1, 1)
 
 
-def test_position_bias_of_single_orders(chosen) -> None:
-    """Eight of ten choose the first. Response 0 is right; six show it first, and five of these choose it."""
+def test_position_bias_is_measured_on_single_orders(chosen) -> None:
+    """Eight of ten decisions choose the response shown first. Response 0 is right. Six orders show it first, and it is
+    chosen in five of these."""
     judged = [chosen(f"a{n}", (AB, 0 if n < 5 else 1)) for n in range(6)]
     judged += [chosen(f"b{n}", (BA, 1 if n < 3 else 0)) for n in range(4)]
     (found,) = positions_of(judged)
@@ -58,7 +59,7 @@ def test_two_orders_of_a_comparison_are_one_trial(chosen) -> None:
     assert found.p_value == 0.25
 
 
-def test_position_bias_of_lists(chosen) -> None:
+def test_position_bias_is_measured_on_lists(chosen) -> None:
     judged = [
         chosen("1", ((2, 0, 1), 2), num_responses=3),
         chosen("2", ((2, 1, 0), 2), num_responses=3),
@@ -90,7 +91,7 @@ def test_length_bias_counts_decided_comparisons_of_unequal_lengths(mark) -> None
     assert found.longer_right.value == 0.5
 
 
-def test_the_slope_of_a_saturated_model(mark) -> None:
+def test_the_slope_of_a_saturated_model_matches_a_manual_computation(mark) -> None:
     """With two length ratios, skill and slope fit both shares exactly. The log ratio is log(1+5) - log(1+1) = log 3.
     The right response is chosen in 3 of 4 comparisons if it is longer, and in 1 of 4 if it is shorter. The log-odds are
     log 3 and -log 3, so the slope is 1."""
@@ -168,6 +169,6 @@ def test_a_slope_is_none_or_lies_in_a_finite_interval(found: list[tuple[bool, in
         assert math.isfinite(slope.interval[0])
 
 
-def test_length_bias_without_marks_is_none() -> None:
+def test_length_bias_without_comparisons_is_none() -> None:
     found = length_of([])
     assert (found.longer_named.value, found.slope) == (None, None)

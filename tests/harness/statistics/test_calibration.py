@@ -14,7 +14,7 @@ def said(*found: tuple[float, bool]) -> list[Confidence]:
     return [Confidence(value=value, is_right=is_right) for value, is_right in found]
 
 
-def test_calibration_of_two_bins() -> None:
+def test_calibration_of_two_bins_matches_a_manual_computation() -> None:
     """Bin (0.8, 1] has 0.95 and 0.85: two of two right. Bin (0.4, 0.6] has 0.6 and 0.6: one of two right."""
     found = calibration_of(said((0.95, True), (0.85, True), (0.6, True), (0.6, False)), num_bins=5)
     assert [(b.low, b.high, b.num, b.accuracy) for b in found.bins] == [(0.4, 0.6, 2, 0.5), (0.8, 1.0, 2, 1.0)]
@@ -40,7 +40,8 @@ def test_selective_accuracy_starts_with_the_highest_confidence() -> None:
 
 
 def test_choices_with_equal_confidence_count_in_every_order() -> None:
-    """One right and one wrong with equal confidence: accuracy 1 then 1/2, or 0 then 1/2. The mean is 1/2 each time."""
+    """One choice is right and one is wrong, with equal confidence. Accuracy is 1 and then 1/2 in one order, 0 and then
+    1/2 in the other. At both coverages, the mean over the orders is 1/2."""
     forth, back = said((0.8, True), (0.8, False)), said((0.8, False), (0.8, True))
     assert selective_of(forth) == selective_of(back)
     assert len(selective_of(forth).curve) == 1
@@ -55,7 +56,8 @@ def test_the_confidence_of_a_decision_is_the_probability_of_its_choice(chosen) -
 
 
 def test_the_confidence_of_two_scores_is_the_probability_that_one_is_higher(mark, judged, judgment) -> None:
-    """Scores 7 or 5 against 5 or 2, all equally likely: higher in 3 of 4 cases, equal in one: 3/4 + 1/8."""
+    """A score of 7 or 5 against a score of 5 or 2, all equally likely: the first score is higher in 3 of 4 cases and
+    equal in one, so the confidence is 3/4 + 1/8."""
     right = judgment([], id="1", mode=Mode.POINTWISE, scores={"7": 0.5, "5": 0.5})
     wrong = judgment([], id="2", mode=Mode.POINTWISE, scores={"5": 0.5, "2": 0.5})
     run = judged("e", ((0,), right), ((1,), wrong), mode=Mode.POINTWISE)
@@ -67,7 +69,7 @@ def test_the_confidence_of_two_scores_is_the_probability_that_one_is_higher(mark
 
 
 def test_votes_on_a_score_are_averaged_to_one_distribution(mark, judged, judgment) -> None:
-    """Scores 7 or 4, equally likely in both votes, against 5: higher in half of the cases."""
+    """A score of 7 or 4, equally likely over both votes, against a score of 5 is higher in half of the cases."""
     split = judgment([], [], id="1", mode=Mode.POINTWISE, scores={"7": 0.5, "4": 0.5})
     five = judgment([], id="2", mode=Mode.POINTWISE, scores={"5": 1.0})
     run = judged("e", ((0,), split), ((1,), five), mode=Mode.POINTWISE)

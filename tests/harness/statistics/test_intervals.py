@@ -30,7 +30,7 @@ def mean_score(judged: Sequence[JudgedExample]) -> float:
     return sum(one.outline.facts["score"] for one in judged) / len(judged)
 
 
-def test_a_cell_with_one_mark_per_prompt_has_wilsons_interval(mark) -> None:
+def test_a_mean_of_one_comparison_per_prompt_has_wilsons_interval(mark) -> None:
     marks = [mark(str(n), 1.0 if n < 8 else 0.0) for n in range(10)]
     (figure,) = figures_of([ALL], marks, [])
     assert (figure.value, figure.num_marks) == (0.8, 10)
@@ -49,7 +49,7 @@ def test_each_figure_precedes_its_parts(mark) -> None:
     ]
 
 
-def test_a_part_without_marks_is_left_out_of_a_weighted_mean(mark) -> None:
+def test_a_part_without_comparisons_is_left_out_of_a_weighted_mean(mark) -> None:
     parts = cells_by("subset", ["a", "b", "none"])
     node = Mean(name="mean", parts=parts, weights=(1.0, 3.0, 100.0))
     marks = [mark("1", 0.0, subset="a"), mark("2", 1.0, subset="b")]
@@ -58,13 +58,13 @@ def test_a_part_without_marks_is_left_out_of_a_weighted_mean(mark) -> None:
     assert (figures[3].value, figures[3].interval, figures[3].num_marks) == (None, None, 0)
 
 
-def test_figures_without_marks_have_no_value(mark) -> None:
+def test_figures_without_comparisons_have_no_value(mark) -> None:
     formula = FormulaMetric(name="f", compute=lambda judged: None)
     sheet = (Mean(name="mean", parts=(ALL, formula)), Mean(name="of nothing", parts=()))
     assert [(f.value, f.interval) for f in figures_of(sheet, [], [])] == [(None, None)] * 4
 
 
-def test_marks_of_one_prompt_are_resampled_together(mark) -> None:
+def test_comparisons_of_one_prompt_are_resampled_together(mark) -> None:
     """Two prompts, one all right and one all wrong: the mean of a resample is 0, 1/2 or 1."""
     marks = [mark(f"{c}{n}", float(c == "r"), cluster=c) for c in "rw" for n in range(50)]
     (figure,) = figures_of([ALL], marks, [])
@@ -83,8 +83,8 @@ def test_bootstrap_percentiles_match_those_of_all_possible_resamples(mark) -> No
     assert drawn == pytest.approx(tuple(np.percentile(means, [2.5, 97.5], method="inverted_cdf")))
 
 
-def test_marks_that_are_all_right_have_wilsons_interval_over_prompts(mark) -> None:
-    """Four prompts, two marks each: Wilson's interval of 4 of 4 begins at 4 / (4 + 1.96²)."""
+def test_a_perfect_accuracy_has_wilsons_interval_over_prompts(mark) -> None:
+    """Four prompts have two comparisons each. Wilson's interval of 4 of 4 begins at 4 / (4 + 1.96²)."""
     marks = [mark(f"{n}", 1.0, cluster=str(n // 2)) for n in range(8)]
     (figure,) = figures_of([ALL], marks, [])
     assert figure.interval == (pytest.approx(4 / (4 + 1.959964**2), abs=1e-6), 1.0)
@@ -118,8 +118,8 @@ def test_a_prompt_drawn_twice_counts_twice_in_a_formula() -> None:
     assert ("a#1", "a0.0#1") in seen
 
 
-def test_a_formula_and_a_cell_of_one_mean_share_resamples(mark) -> None:
-    """Per prompt, the cell and the formula add up to 1, so their mean is 1/2 in every resample."""
+def test_a_formula_and_a_mean_in_one_tree_share_resamples(mark) -> None:
+    """For each prompt, the accuracy and the formula add up to 1, so the mean of both is 1/2 in every resample."""
     marks = [mark(str(n), float(n % 2), cluster=str(n)) for n in range(20)]
     judged = [judged_of(str(n), str(n), 1.0 - n % 2) for n in range(20)]
     both = Mean(name="mean", parts=(ALL, FormulaMetric(name="f", compute=mean_score)))
@@ -128,7 +128,7 @@ def test_a_formula_and_a_cell_of_one_mean_share_resamples(mark) -> None:
     assert figure.num_marks == 40
 
 
-def test_figures_do_not_depend_on_the_order_of_marks(mark) -> None:
+def test_figures_do_not_depend_on_the_order_of_comparisons(mark) -> None:
     marks = [mark(str(n), n % 3 / 2, cluster=str(n // 3)) for n in range(30)]
     assert figures_of([ALL], marks, []) == figures_of([ALL], marks[::-1], [])
 
@@ -168,8 +168,9 @@ def test_a_share_without_numbers_is_none() -> None:
     assert (share_of([], clusters=[]).value, share_of([], clusters=[]).interval) == (None, None)
 
 
-def test_marks_are_read_once_for_all_resamples() -> None:
-    """12,775 marks (as in PPE) and 1,000 resamples would take minutes if each resample read the marks again."""
+def test_comparisons_are_read_once_for_all_resamples() -> None:
+    """12,775 comparisons (as in PPE) and 1,000 resamples would take minutes if each resample read the comparisons
+    again."""
     sets = ["mmlu", "math", "gpqa", "mbpp", "ifeval"]
     num_read = 0
 

@@ -32,7 +32,7 @@ def test_runs_without_common_comparisons_are_refused(mark) -> None:
         common_of([mark("1", 1.0)], [mark("2", 1.0), mark("3", 1.0)])
 
 
-def test_two_different_marks_for_one_comparison_are_refused(mark) -> None:
+def test_two_different_scores_for_one_comparison_are_refused(mark) -> None:
     with pytest.raises(ValueError, match="'1' has two different marks"):
         common_of([mark("1", 1.0), mark("1", 0.0)], [mark("1", 1.0)])
 
@@ -63,7 +63,7 @@ def test_both_runs_share_resamples_if_their_cluster_names_differ(mark) -> None:
     assert found.interval == (pytest.approx(0.5), pytest.approx(0.5))
 
 
-def test_every_figure_of_a_sheet_is_compared(mark) -> None:
+def test_every_figure_of_a_metric_tree_is_compared(mark) -> None:
     sheet = (Mean(name="mean", parts=cells_by("subset", ["a", "b"])),)
     first = [mark("1", 0.0, subset="a"), mark("2", 1.0, subset="b"), mark("3", 1.0, subset="b")]
     second = [mark("1", 1.0, subset="a"), mark("2", 1.0, subset="b"), mark("3", 0.0, subset="b")]
@@ -101,7 +101,7 @@ def test_a_mean_of_formulas_alone_has_no_p_value() -> None:
     assert (found.num_common, found.difference, found.p_value) == (1, 0.0, None)
 
 
-def test_mcnemars_test_of_ten_changes() -> None:
+def test_mcnemars_test_of_ten_changes_matches_a_manual_computation() -> None:
     """Two of ten changes are improvements: p = 2 (1 + 10 + 45) / 1024."""
     assert mcnemar(num_better=2, num_worse=8) == 112 / 1024
     assert mcnemar(num_better=8, num_worse=2) == 112 / 1024
@@ -109,20 +109,20 @@ def test_mcnemars_test_of_ten_changes() -> None:
     assert mcnemar(num_better=0, num_worse=0) == 1.0
 
 
-def test_mcnemars_test_of_thousands_of_changes() -> None:
+def test_mcnemars_test_of_thousands_of_changes_matches_a_manual_computation() -> None:
     """P(at most 5,900 or at least 6,100 of 12,000 fair coins) is 0.07: z = 199 / sqrt(12,000) = 1.817."""
     assert mcnemar(num_better=5900, num_worse=6100) == pytest.approx(0.0693, abs=2e-4)
     assert mcnemar(num_better=0, num_worse=12_000) == 0.0
 
 
-def test_a_binomial_test_against_one_third() -> None:
+def test_a_binomial_test_against_one_third_counts_all_outcomes_that_are_at_most_as_likely() -> None:
     """Three of three at 1/3 has probability 1/27, the least likely outcome. Zero of three has 8/27."""
     assert binomial_test(3, num_trials=3, share=1 / 3) == pytest.approx(1 / 27)
     assert binomial_test(0, num_trials=3, share=1 / 3) == pytest.approx(8 / 27 + 6 / 27 + 1 / 27)
     assert binomial_test(1, num_trials=3, share=1 / 3) == pytest.approx(1.0)
 
 
-def test_holms_correction() -> None:
+def test_holms_correction_matches_a_manual_computation() -> None:
     assert holm([0.01, 0.04, 0.03]) == [0.03, 0.06, 0.06]
     assert holm([0.5, 0.9]) == [1.0, 1.0]
     assert holm([]) == []

@@ -97,13 +97,13 @@ async def test_probabilities_are_read_at_the_position_of_the_verdict() -> None:
     assert judgment.verdict.confidence == pytest.approx(0.9)
 
 
-async def test_a_score_without_probabilities_is_the_written_one() -> None:
+async def test_a_score_without_probabilities_is_the_score_that_the_model_wrote() -> None:
     with serving_chat(["Right. <score>9</score>"]) as chat:
         verdict = (await judged(chat.url, SCORE)).verdict
     assert (verdict.scores, verdict.label, verdict.probabilities) == ([9.0], "9", None)
 
 
-async def test_a_score_with_probabilities_is_the_expected_one() -> None:
+async def test_a_score_with_probabilities_is_the_expected_score() -> None:
     with serving_chat(["<score>9</score>"], chances={"9": 0.5, "7": 0.5}) as chat:
         verdict = (await judged(chat.url, SCORE)).verdict
     assert verdict.scores == [pytest.approx(8.0)]

@@ -43,7 +43,9 @@ def test_chatml_can_omit_the_generation_prompt():
 
 @property_test
 @given(ids=st.lists(st.integers(0, 383), max_size=20))
-def test_decoding_equals_that_of_tokenizers(tokenizer: Tokenizer, local: LocalTokenizer, ids: list[int]):
+def test_decoding_equals_decoding_by_the_tokenizers_library(
+    tokenizer: Tokenizer, local: LocalTokenizer, ids: list[int]
+):
     assert local.decode(ids) == tokenizer.decode(ids, skip_special_tokens=False)
 
 
@@ -95,7 +97,7 @@ def test_fitted_ids_decode_to_the_text_for_any_stop_position(local: LocalTokeniz
     assert match is None or (text.endswith(match.text) and not any(stop in text[:-1] for stop in STOPS))
 
 
-def test_a_dropped_token_takes_the_start_of_its_character_with_it(tokenizer: Tokenizer):
+def test_all_tokens_of_a_split_character_are_dropped_and_encoded_again(tokenizer: Tokenizer):
     local = LocalTokenizer(tokenizer)
     local.bytes_of = {0: b"a\xf0\x9f", 1: b"\x99\x83\nrest", 2: b"b"}
     completion = Completion(

@@ -54,7 +54,7 @@ async def test_ids_that_differ_early_from_the_text_need_few_decode_requests() ->
     num_more=st.integers(0, 2),
 )
 async def test_ids_decode_to_the_text_up_to_the_stop_string(ids, stop, has_logprobs, num_more) -> None:
-    """Includes speculative decoding, which may generate more tokens in the step that ends the turn."""
+    """The cases include speculative decoding, which may generate more tokens in the step that ends the turn."""
     texts = list(accumulate(TOKENS[i] for i in ids))
     num_sampled = next((n for n, text in enumerate(texts, start=1) if stop in text), None)
     assume(num_sampled is not None)

@@ -1,4 +1,5 @@
-"""The request context (caller and priority) reaches the engine in every turn. Also: detection of repetitions."""
+"""The request context (caller and priority) reaches the engine in every turn. The file
+also tests the detection of repetitions."""
 
 from __future__ import annotations
 

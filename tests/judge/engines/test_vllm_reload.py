@@ -49,7 +49,7 @@ async def serving(device: str = "cuda", **statuses: int) -> AsyncIterator[tuple[
         answer = fine if status == 200 else {"error": {"message": "it broke", "type": "e", "code": status}}
         headers = [(b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": status, "headers": headers})
-        # /reset_prefix_cache answers with nothing at all.
+        # vLLM answers /reset_prefix_cache with an empty body.
         content = b"" if path == "/reset_prefix_cache" and status == 200 else json.dumps(answer).encode()
         await send({"type": "http.response.body", "body": content})
 

@@ -183,7 +183,7 @@ FRAMES = {
 
 
 @pytest.mark.parametrize(("action", "observation"), FRAMES.values(), ids=FRAMES.keys())
-async def test_the_output_has_the_marks_of_its_action(
+async def test_the_output_has_the_same_delimiters_as_the_action(
     client: httpx2.AsyncClient, action: str, observation: str
 ) -> None:
     assert await observe(client, [action]) == ([observation], [0], [1])

@@ -36,7 +36,7 @@ from tirjudge_sandbox.packages import find_packages
 LIMITS = Limits(
     cpu_s=30.0, wall_s=300.0, memory_mb=2048, file_mb=16, scratch_mb=128, source_bytes=1 << 20, error_chars=500
 )
-"""Limits of one program with its tests. They are as wide as in the benchmarks' own evaluations."""
+"""Limits of one program with its tests. They are as high as in the benchmarks' own evaluations."""
 
 PACKAGES: Mapping[str, str] = MappingProxyType(
     dict(
@@ -81,8 +81,8 @@ class Tests(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     entry_point: str | None = None
-    """Name of the requested function. Required if `test` has a function `check`; it also helps to find the program in a
-    response with several code blocks."""
+    """Name of the requested function. It is required if `test` has a function `check`; it also helps to find the
+    program in a response with several code blocks."""
     assertion: str | None = None
     """Statements to run after the program."""
     test: str | None = None
