@@ -1,4 +1,4 @@
-"""How well the harness keeps a judge busy: items per second, compared with the ideal and with batches.
+"""Measure how well the harness keeps a judge busy: its items per second, compared with the ideal rate and with batches.
 
     python benchmarks/harness_throughput.py --out benchmarks/results/harness_throughput.json
 

@@ -1,4 +1,4 @@
-"""CPU time and throughput of the server itself, for the defaults of `tirjudge plan`.
+"""Measure CPU time and throughput of the server itself, for the defaults of `tirjudge plan`.
 
     python benchmarks/server_overhead.py --out benchmarks/results/server_overhead.json
     python benchmarks/server_overhead.py --num-judgments 0 --num-remote 400 --out benchmarks/results/server_programs.json

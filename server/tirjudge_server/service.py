@@ -76,7 +76,8 @@ class JudgeService:
         records: stores judgments and finds stored ones; None: nothing is stored.
         isolation: isolation level of the sandbox, for `/health`; None: no sandbox.
         engine_ended: returns why the engine has ended for good, or None while it works, for `/health`.
-        workers: returns `engine` and `sandbox` -> the workers behind URLs, for `/health` and `/metrics`.
+        workers: returns the workers behind URLs as a dict with the keys `engine` and `sandbox`, for `/health` and
+            `/metrics`.
 
     Attributes:
         on_end: callbacks that are called for each judgment.

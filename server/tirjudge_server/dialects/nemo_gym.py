@@ -176,7 +176,7 @@ def _verified(asked: NemoVerify, reward: ResponseScore) -> dict[str, Any]:
     echoed = asked.model_dump()
     config = echoed.get("instance_config")
     if reward.missing is None:
-        # A row that is verified again still has the marks of its last failure.
+        # A row that is verified again still has the failure fields of its last verification.
         stale = ("_ng_failure_class", "_ng_failure_judge_error", "failure_kind", "failure_reason")
         kept = {name: value for name, value in echoed.items() if name not in stale}
         if isinstance(config, dict) and "mask_sample" in config:

@@ -6,7 +6,7 @@ The request to judge is searched for in this order:
 2. A JSON object in the last user message, if the header is `X-Tirjudge-Request: json`.
 3. One of the judge prompts that `templates` reads.
 
-A chat with none of these is answered as a conversation, if the model can chat.
+A chat without a request to judge is answered as a conversation, if the model can chat.
 """
 
 from __future__ import annotations
@@ -97,9 +97,10 @@ class ChatJudging:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerShape:
-    """Fields in which the answers of one endpoint differ from those of another, whole and in chunks.
+    """The answer format of one endpoint: the fields that are not the same for chat and text completions.
 
-    `choice_fields` adds the fields that all choices share.
+    A whole answer is one JSON object; a streamed answer consists of chunks. `choice_fields` adds the fields that all choices
+    share.
     """
 
     object: str
@@ -213,7 +214,7 @@ def judging_in(
         param: Field of the body that holds the messages, for error messages.
 
     Raises:
-        Refused: The request is invalid, the prompt is ambiguous, or a field asks for something that a judgment lacks.
+        Refused: The request is invalid, the prompt is ambiguous, or a field is not supported for judgments.
     """
     form, fields = _found(body, messages, is_json=is_json, param=param)
     if fields is None:

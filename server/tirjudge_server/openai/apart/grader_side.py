@@ -202,9 +202,7 @@ class Space:
     def __init__(self, values, *, is_own, frame=None):
         self.values, self.steps, self.made = values, [], set()
         self._is_own = is_own
-        self._frame = (
-            frame  # keeps the frame alive, so that its id is not reused and the namespace not found by mistake
-        )
+        self._frame = frame  # keeps the frame alive, so that no other frame gets its id and finds this namespace
 
     def variables(self):
         """Return the plain variables, encoded, without the grader's arguments and the grader's own module."""
