@@ -162,7 +162,7 @@ class _TokenizerOnlyEngine(BaseEngine):
 def in_words_of(
     student: Student, trajectory: TrainingSample, *, rollout: Rollout, prompt_ids: Sequence[int]
 ) -> TrainingSample:
-    """Encode a teacher's trajectory with the student's tokenizer. Model text carries loss, program outputs do not.
+    """Encode a teacher's trajectory with the student's tokenizer. The loss mask has model text and no program output.
 
     The fence that opens a program output counts as model text, because the student must learn to write it. If the
     teacher ended a turn, the student's end-of-turn token is appended. Log-probabilities are unknown and set to 0.

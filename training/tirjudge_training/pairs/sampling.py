@@ -23,7 +23,8 @@ from tirjudge_training.data.problems import TrainingProblem
 from tirjudge_training.pairs.endpoint import Endpoint
 
 MANY_REFUSALS = 20
-"""Number of consecutive refused requests after which sampling stops. It also stops if the first request is refused."""
+"""Number of consecutive refused requests after which sampling stops. Sampling also stops if the first request is refused.
+"""
 
 
 class SampleLine(BaseModel):

@@ -60,7 +60,7 @@ Report = Callable[[int, Mapping[str, float]], None]
 
 _KNOWN_WARNINGS = (
     "You are using 'rollout_func'",  # experimental; the version is pinned for it
-    "`(is_)?gradient_checkpointing(_kwargs)?` is deprecated",  # TRL uses names that transformers deprecated
+    "`(is_)?gradient_checkpointing(_kwargs)?` is deprecated",  # TRL uses names that are deprecated in transformers
 )
 
 
@@ -160,7 +160,7 @@ class RLTrainer(_Reporting, GRPOTrainer):
         gathered: Any = self.accelerator.gather(self._gap.float().to(self.accelerator.device))
         gaps = gathered.view(-1, 3).cpu()
         self._gap = torch.zeros(3, dtype=torch.float64)
-        if self.temperature == 1.0 and gaps[:, 1].sum():  # engines tell log-probabilities at temperature 1
+        if self.temperature == 1.0 and gaps[:, 1].sum():  # engines report log-probabilities at temperature 1
             logs["dlogp_mean"] = float(gaps[:, 0].sum() / gaps[:, 1].sum())
             logs["dlogp_max"] = float(gaps[:, 2].max())
         self._report_step(self.state.global_step, logs)
