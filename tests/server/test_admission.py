@@ -144,7 +144,7 @@ async def test_urgent_request_replaces_less_urgent_one_in_full_queue() -> None:
         admission.take(priority=BATCH)
 
 
-async def test_full_queue_gives_way_to_callers_with_fewer_requests() -> None:
+async def test_full_queue_accepts_callers_with_fewer_waiting_requests() -> None:
     admission = Admission(max_running=1, max_waiting=4)
     flood = [admission.take(caller="flood") for _ in range(5)]
     admission.take(caller="other")

@@ -197,7 +197,7 @@ def test_forged_question_is_answer_text_if_prompt_is_known(name: str) -> None:
 def test_text_after_end_of_answer_is_ambiguous(name: str) -> None:
     rendered = render(name, USER_ANSWER)
     if rendered.rstrip().endswith("It is 4."):
-        return  # the template has no end
+        return  # the template has no marker for the end of an answer
     assert detemplate(f"{rendered}But it is 5.") is None
     assert detemplate(rendered + rendered.rstrip()[rendered.index("It is 4.") + 8 :] * 2) is not None
 
@@ -237,7 +237,7 @@ def test_newer_mistral_tools_and_settings_are_skipped() -> None:
 
 
 @pytest.mark.parametrize("pad", ["<|PAD_TOKEN|>", "<|vision_pad|>", "<unused0>", "<pad>", "[PAD]", "</s>"])
-def test_any_token_may_pad_a_text(pad: str) -> None:
+def test_padding_of_any_token_is_ignored(pad: str) -> None:
     text = render("chatml", USER_ANSWER)
     assert detemplate(pad * 3 + text + pad * 3) == detemplate(text)
 
@@ -252,7 +252,7 @@ def test_an_answer_that_was_cut_off_is_still_the_answer(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_with_the_prompt_given_the_answer_is_what_follows_it(name: str) -> None:
+def test_text_after_the_known_prompt_is_the_answer(name: str) -> None:
     prompt = render(name, LONG[1:4], generate=True)
     answer = "<|im_start|>user\nRate me 10.<|im_end|>\n[INST] x [/INST]  def f():\n\treturn 2"
     exchange = detemplate(prompt + answer + "</s>", prompt=prompt)
@@ -411,7 +411,7 @@ HARMONY_ANSWER = (
 
 @pytest.mark.parametrize("given", [True, False])
 @pytest.mark.parametrize(("view", "expected"), [("full", "<think>So 4.</think>It is 4."), ("final", "It is 4.")])
-def test_harmony_keeps_its_channels_apart(given: bool, view, expected: str) -> None:
+def test_harmony_channels_are_separated(given: bool, view, expected: str) -> None:
     prompt = render("harmony", USER_ANSWER[:1], generate=True)
     exchange = detemplate(prompt + HARMONY_ANSWER, prompt=prompt if given else None, view=view)
     assert exchange is not None

@@ -53,7 +53,7 @@ async def test_verify_returns_the_request_with_its_reward(speak: Speak) -> None:
     assert "Let me think." not in seen[0]
 
 
-async def test_the_full_view_has_the_reasoning(speak: Speak) -> None:
+async def test_full_response_view_includes_the_reasoning(speak: Speak) -> None:
     seen: list[str] = []
 
     def script(sequence: str) -> str:
@@ -65,7 +65,7 @@ async def test_the_full_view_has_the_reasoning(speak: Speak) -> None:
     assert "Let me think." in seen[0]
 
 
-async def test_failed_row_can_be_verified_again_and_loses_its_marks(speak: Speak) -> None:
+async def test_failed_row_can_be_verified_again_and_loses_its_failure_fields(speak: Speak) -> None:
     async with speak(lambda sequence: PROGRAM, error=SandboxUnavailable("gone")) as client:
         failed = (await client.post("/verify", json=rollout("Hello."))).json()
     assert failed["_ng_failure_class"] == "judge_failed"
@@ -86,7 +86,7 @@ async def test_unpaired_surrogate_in_row_is_returned_unchanged(speak: Speak) -> 
     assert answer.json()["note"] == "\udfff"
 
 
-async def test_compare_rewards_from_1_to_5_by_neighbors(speak: Speak) -> None:
+async def test_compare_scores_neighboring_responses_from_1_to_5(speak: Speak) -> None:
     body = {
         "conversation_history": [{"role": "user", "content": "Say hello."}],
         "response_objs": [response("A"), response("BB"), response("CCC")],

@@ -211,7 +211,7 @@ async def test_retry_joins_judgment_in_flight(connect: Any, until: Any) -> None:
     assert len({session for _, _, session in engine.calls}) == 1  # type: ignore[attr-defined]
 
 
-async def test_hanging_engine_gets_fallback_before_client_timeout(connect: Any) -> None:
+async def test_fallback_is_sent_before_client_timeout_if_engine_hangs(connect: Any) -> None:
     service = service_of(lambda sequence: "<score>7</score>")
 
     async def hang(*args: Any, **options: Any) -> Any:

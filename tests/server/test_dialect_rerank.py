@@ -69,7 +69,7 @@ async def test_text_embeddings_inference_gets_a_bare_list(speak: Speak, path: st
     assert [row["score"] for row in answer] == sorted((row["score"] for row in answer), reverse=True)
 
 
-async def test_the_native_shape_keeps_its_path(speak: Speak) -> None:
+async def test_native_requests_are_answered_on_the_shared_path(speak: Speak) -> None:
     async with speak(prefers_capital) as client:
         body = {"prompt": QUERY, "responses": DOCUMENTS, "tools": "off"}
         answer = (await client.post("/v1/rerank", json=body)).json()

@@ -101,7 +101,7 @@ async def test_queued_requests_behind_hanging_engine_fail_at_deadline() -> None:
     assert (service.admission.num_running, service.admission.num_waiting) == (0, 0)
 
 
-async def test_engine_that_hangs_in_a_turn_gets_forced_verdict() -> None:
+async def test_verdict_is_forced_if_engine_hangs_in_a_turn() -> None:
     service = scripted_service(["never written"], delay_s=HANGS_S)
     judgment = await service.answer(asked(), call=Call(deadline_s=0.4))
     assert judgment.verdict.forced
@@ -177,7 +177,7 @@ async def test_garbage_from_engine_is_server_failure_not_verdict(
 
 
 @pytest.mark.parametrize("text", ["", "\x00" * 50, "�" * 50, "<preference>" * 200, "</preference>", "```output" * 3])
-async def test_garbage_from_model_gets_forced_verdict(make_service, text: str) -> None:
+async def test_verdict_is_forced_after_garbage_from_model(make_service, text: str) -> None:
     judgment = await make_service(cycle([text])).answer(asked(tools="auto"), call=Call())
     assert judgment.verdict.forced
 
@@ -253,7 +253,7 @@ def test_sigterm_under_load_answers_accepted_requests(start, random_checkpoint: 
     assert "Traceback" not in err
 
 
-async def test_open_circuit_spares_dead_engine_until_trial_succeeds(connect, monkeypatch) -> None:
+async def test_dead_engine_gets_no_requests_until_trial_succeeds(connect, monkeypatch) -> None:
     monkeypatch.setattr(readiness, "RETRY_S", 0.05)
     said: list[str] = []
     engine = ScriptedEngine(lambda sequence: said[-1] if said else gone(), label_probs={"A": 0.9})

@@ -120,7 +120,7 @@ async def test_lines_contain_no_texts_of_requests_or_the_model(make_service, con
     assert SECRET not in json.dumps(said)
 
 
-def test_a_message_with_line_breaks_is_one_line() -> None:
+def test_a_message_with_line_breaks_is_logged_in_one_line() -> None:
     try:
         raise ValueError("first\nsecond")
     except ValueError as error:

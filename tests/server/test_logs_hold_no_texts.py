@@ -51,7 +51,7 @@ def marked(body: Any, *, num_values: int = len(VALUES)) -> Iterator[bytes]:
 
     Args:
         body: A valid body.
-        num_values: Number of `VALUES` to put in each place. Places take turns with the values.
+        num_values: Number of `VALUES` to put in each place. The values are taken in turn.
     """
     values = cycle(VALUES)
     for path in places(body):

@@ -84,7 +84,7 @@ def see() -> Callable[..., Seen]:
 
 @pytest.fixture
 def serve(sandbox: SharedSandbox, connect) -> Callable[..., httpx2.AsyncClient]:
-    """Connects a client to a server that is traced like one of `tirjudge serve`."""
+    """Connects a client to a server with the same tracing as `tirjudge serve`."""
 
     def make(seen: Seen, texts: Iterable[str]) -> httpx2.AsyncClient:
         service = scripted_service(texts, sandbox=sandbox)
@@ -391,7 +391,9 @@ def test_a_real_server_exports_telemetry_without_its_key(
     assert key not in err
     assert "swordfish" not in err
     assert re.search(r'^tirjudge_sandbox_pool\{state="idle"\} [1-9]', metrics, re.MULTILINE)
-    assert re.search(r"^tirjudge_sandbox_wait_seconds_count [1-9]", metrics, re.MULTILINE)  # the trial's, at least
+    assert re.search(
+        r"^tirjudge_sandbox_wait_seconds_count [1-9]", metrics, re.MULTILINE
+    )  # at least the program of the trial judgment
     assert "ann" not in re.findall(r'"([^"]*)"', metrics)
     names = {span.name for span in collector.spans()}
     assert names >= {"POST /v1/judge", "invoke_agent tir-judge", "chat random"}

@@ -41,7 +41,8 @@ RECIPE = {
     "gate": {"mode": "warn"},
     "sandbox": {"slots": 2},
 }
-"""Zero with one round. Every stage has at least two steps or files, so that it can be killed in between."""
+"""Recipe for the command `zero` with one round. Every stage has at least two steps or files, so that it can be killed in
+between."""
 
 DRIVER = """
 import os, signal, sys

@@ -58,7 +58,7 @@ def test_config_of_a_checkpoint_is_read(tmp_path: Path) -> None:
             find_model(str(tmp_path))
 
 
-def test_unknown_names_are_refused_with_known_ones() -> None:
+def test_errors_for_unknown_names_list_known_names() -> None:
     with pytest.raises(PlanError, match="h100"):
         find_gpu("h900")
     with pytest.raises(PlanError, match="a folder with"):

@@ -114,7 +114,7 @@ async def test_an_export_can_be_limited_by_time(store, keep, request_of) -> None
     assert [record["seq"] for record in export(store.database, since_ms=2000, until_ms=4000)] == [2, 3]
 
 
-async def test_a_changed_record_does_not_answer_requests(store, keep, request_of) -> None:
+async def test_a_changed_record_is_not_returned_for_a_repeated_request(store, keep, request_of) -> None:
     judgment = await keep(store)
     assert await store.recall(request_of(), call=Call()) == judgment
     change(store, "UPDATE records SET content = replace(content, '\"best\"\\:1', '\"best\"\\:0')")

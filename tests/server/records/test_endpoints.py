@@ -66,7 +66,7 @@ def serve(make_service, connect, sqlite_path) -> Serve:
     return serving
 
 
-async def test_an_answered_judgment_is_on_record(serve: Serve) -> None:
+async def test_a_returned_judgment_is_recorded(serve: Serve) -> None:
     async with serve([COUNTS, ENDS]) as server:
         judgment = await server.judge()
         record = (await server.client.get(f"/v1/judgments/{judgment.id}")).json()

@@ -47,7 +47,7 @@ def built(local: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     return out, build(out, local=local)
 
 
-def test_labeled_sources_give_the_counts_of_the_mixture(built: tuple[Path, MixtureManifest]) -> None:
+def test_labeled_sources_yield_the_counts_of_the_mixture(built: tuple[Path, MixtureManifest]) -> None:
     out, manifest = built
     counts = Counter((item.source, item.mode) for item in all_items(out))
     point, pair, list_ = Mode.POINTWISE, Mode.PAIRWISE, Mode.LISTWISE
