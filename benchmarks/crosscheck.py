@@ -3,7 +3,7 @@
     python benchmarks/crosscheck.py FOLDER --tables FOLDER_OF_CSV --json benchmarks/results/crosscheck.json
 
 FOLDER contains `expected.json`, a list of cases. The files that a case names are in the same folder; files of rows with
-graded responses may also be in the parent folder. Nothing is judged: the verdicts, scores, answers and program outcomes are
+graded responses may also be in the parent folder. No judge runs: the verdicts, scores, answers and program outcomes are
 those published by the authors, and the project's metrics are computed from them. FOLDER_OF_CSV contains tables 1, 2 and 5
 of TIR-Judge as CSV.
 

@@ -2,7 +2,7 @@
 
     python benchmarks/harness_throughput.py --out benchmarks/results/harness_throughput.json
 
-The server is that of `tirjudge serve`, including the sandbox, with a scripted model of fixed latency. So the ideal rate is
+The server is `tirjudge serve`, including the sandbox, with a scripted model of fixed latency. So the ideal rate is
 known: concurrency / mean latency of an item. An item takes one to three turns; each turn except the last runs a program.
 The same client judges the items over HTTP in two ways:
 

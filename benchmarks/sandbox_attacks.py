@@ -41,7 +41,7 @@ LOAD_SLACK_S = 6.0
 WARM_PACKAGES = ("numpy", "sympy", "pandas")
 """Packages that have a separate warm interpreter, if they are installed."""
 SETTLE_S = 5.0
-"""Seconds until everything that a program left must be gone."""
+"""Maximum seconds until all processes, files and other resources of an ended program must be removed."""
 MEMORY_SLACK_MB = 256
 """Memory that a program may use beyond its limit, for the sandbox around it."""
 
@@ -182,7 +182,7 @@ class Attempt:
         """Run the case, then look for its effects.
 
         Args:
-            normal: the possible outputs of `LOOK_AROUND` before any attack.
+            normal: the possible outputs of the program `LOOK_AROUND` before any attack.
             baseline: the resources in use when no program runs.
         """
         breaches: list[str] = []
@@ -214,7 +214,7 @@ class Attempt:
         )
 
     async def _run(self) -> list[ExecResult]:
-        """Run all repetitions and the paired program concurrently. The last result is that of the paired program."""
+        """Run all repetitions and the paired program concurrently. The result of the paired program is the last."""
         case = self._case
         started = time.perf_counter()
         programs = [case.code] * case.probe.repeat + ([case.probe.pair] if case.probe.pair else [])

@@ -6,7 +6,7 @@ file of cases contains one JSON object per line:
 
     {"id": ..., "category": ..., "code": ..., "expect": a safe end in words, "probe": {fields of `Probe`}}
 
-A program prints BREACH if it gets through. `@FILE@`, `@PID@`, `@PORT@`, `@ABS@`, `@SECRET@` and `@TAG@` are replaced by
+A program prints BREACH if its attack succeeds. `@FILE@`, `@PID@`, `@PORT@`, `@ABS@`, `@SECRET@` and `@TAG@` are replaced by
 the names of canaries on the host (see `sandbox_host.py`).
 """
 

@@ -55,7 +55,7 @@ from tirjudge_sandbox import IsolationLevel, Limits
 
 
 class Mix(StrEnum):
-    """Which programs are run."""
+    """The kinds of programs to run."""
 
     HOSTILE = "hostile"
     RANDOM = "random"
@@ -70,15 +70,15 @@ HANG_S = 120.0
 LATE_S = 20.0
 """Maximum seconds that a program may run beyond its time limit, as measured by the sandbox."""
 REST_S = 2.0
-"""Seconds without a program before a measurement at rest."""
+"""Seconds to wait, while no program runs, before resources are measured."""
 PART_WARM_UP = 0.02
-"""Share of the programs that run before the first measurement at rest."""
+"""Share of the programs that run before resources are measured for the first time."""
 PART_CANCELLED = 0.02
 """Share of the random programs that are cancelled while they run."""
 CANARIES_EVERY = 50
 """Number of random programs between two checks of the canaries."""
 MAX_GROWTH = {"num_fds_below": 4, "rss_mb": 8.0, "pss_below_mb": 8.0}
-"""Maximum growth at rest. Other resources must not grow at all."""
+"""Resource -> maximum growth between the measurements before and after the load. Other resources must not grow at all."""
 TAG = re.compile(r"tag-[0-9a-f]{16}-gat")
 NUM_FAILURES_SHOWN = 20
 
@@ -441,7 +441,7 @@ def random_limits(rng: random.Random) -> Limits:
 
 
 async def at_rest() -> Footprint:
-    """Wait a little, and measure."""
+    """Wait for `REST_S` seconds without programs, and measure the resources."""
     await asyncio.sleep(REST_S)
     reap_adopted()
     return Footprint.now()

@@ -48,7 +48,7 @@ class Experiment:
 
 
 LONGER = ("rl.steps=10", "rl.validate_every=10", "rl.save_every=10")
-"""More steps for experiments without further rounds."""
+"""Overrides for experiments without rounds of sampling and SFT: more RL steps."""
 
 ONE_ROUND = ("start.checkpoint={zero}/rl-0/checkpoint", "rl.steps=1", "stages.rounds=1", "gate.mode=off")
 

@@ -1,4 +1,4 @@
-"""Compare the tokens per second of the rollout loop with those of vLLM alone and of a synchronous batch per turn.
+"""Compare the tokens per second of three ways to run rollouts: the loop, vLLM alone, and a synchronous batch per turn.
 
     python -m benchmarks.vllm_throughput --out benchmarks/results/vllm_throughput.json
     python -m benchmarks.vllm_throughput --apart --out benchmarks/results/vllm_throughput_apart.json

@@ -16,7 +16,7 @@ from tirjudge_training.validation import names_best
 
 
 def judged(*written: tuple[str, dict[str, float]]) -> Judgment:
-    """A pointwise judgment: for each response the score as written, and the probabilities of scores."""
+    """A pointwise judgment. `written`: for each response, the score that the judge wrote, and score -> probability."""
     rollouts, scores = [], []
     for index, (label, chances) in enumerate(written):
         score = sum(int(name) * p for name, p in chances.items())

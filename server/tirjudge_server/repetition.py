@@ -46,7 +46,7 @@ class RepetitionDetection(BaseModel):
 def cut_at_repetition(
     completion: Completion, *, detection: RepetitionDetection, tokenizer: LocalTokenizer
 ) -> Completion:
-    """Cut a completion where repetition is detected; return it unchanged if nothing follows that place."""
+    """Cut a completion at the token where repetition is detected; return it unchanged if no token follows."""
     end = detection.ends_at(completion.token_ids)
     if end is None or end == len(completion.token_ids):
         return completion

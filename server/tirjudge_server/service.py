@@ -142,7 +142,7 @@ class JudgeService:
     async def answer_all(self, requests: Iterable[JudgeRequest], *, call: Call) -> list[Judgment | Exception]:
         """Judge requests concurrently; return the judgments in order, or the exception in place of a failed one.
 
-        At most `max_concurrency` requests are taken from `requests` at a time. A request that meets a full queue is retried
+        At most `max_concurrency` requests are taken from `requests` at a time. If the queue is full, a request is retried
         until its deadline, because the other requests have already been accepted. The caller checks the total cost.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Item orders: each item once per epoch, or items that are likely to be mixed."""
+"""Item orders: each item once per epoch, or first the items whose rollouts probably have mixed results."""
 
 import json
 from collections import Counter

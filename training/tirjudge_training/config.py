@@ -277,7 +277,7 @@ class Recipe(Section):
         """Return the settings in the section of a trainer.
 
         Raises:
-            AttributeError: the recipe neither selects the trainer nor has its section.
+            AttributeError: the recipe has no section of the trainer, and does not select the trainer.
         """
         return getattr(self, trainer)
 

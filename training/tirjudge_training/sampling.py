@@ -1,6 +1,6 @@
 """Samples trajectories for supervised learning: each item is rolled out G times, by the trained judge or by a teacher.
 
-This module filters nothing; `rejection` selects trajectories. The reward is always TIR-Judge's, independent of the
+This module keeps all trajectories; `rejection` selects trajectories. The reward is always TIR-Judge's, independent of the
 reward of RL. If a teacher has another tokenizer, its trajectories are encoded with the student's tokenizer: each piece
 of text is encoded once, and outputs of programs stay masked.
 """

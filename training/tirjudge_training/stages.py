@@ -103,7 +103,7 @@ def run_stages(
     _check(command, recipe, state=state)
     data = load_data(recipe)
     facts = {"seed": recipe.seed, "data_sha256": data.sha256, "items": data.counts(), **_facts_of(recipe)}
-    disable_progress_bar()  # the progress bars of transformers would disturb those of the run
+    disable_progress_bar()  # progress bars of transformers would overwrite the progress bar of the run
     with RunFolder(out, config=recipe.resolved(), state=state, facts=facts) as folder:
         run = _Run(folder=folder, recipe=recipe, data=data, callback=callback or Callback(), chat_key=chat_key)
         for stage in folder.state.stages:

@@ -130,7 +130,7 @@ async def verify(asked: NemoVerify, context: DialectContext) -> dict[str, Any]:
 
 
 async def _compare_gathered(groups: list[ResponseGroup], *, context: DialectContext) -> list[ResponseScore]:
-    """Reward the rollouts of a complete group by comparison. The context is that of the rollout that arrived last."""
+    """Reward the rollouts of a complete group by comparison. `context` belongs to the rollout that arrived last."""
     responses = tuple(response for group in groups for response in group.responses)
     whole = ResponseGroup(prompt=groups[0].prompt, responses=responses, reference=groups[0].reference)
     scoring = context.scoring.on(context.scoring.ends, mode=RewardMode.COHORT)

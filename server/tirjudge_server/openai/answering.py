@@ -54,7 +54,7 @@ UNSUPPORTED_SAMPLING: Mapping[str, tuple[Any, ...]] = {
     "frequency_penalty": (None, 0, 0.0),
     "presence_penalty": (None, 0, 0.0),
 }
-"""Sampling options that no endpoint supports, each with the values that are accepted because they change nothing."""
+"""Sampling options that no endpoint supports -> values that are accepted because they have no effect."""
 
 
 class StreamOptions(Foreign):
@@ -190,7 +190,7 @@ def interpret(
         is_json: Whether the last user message is a request as JSON.
 
     Raises:
-        Refused: The chat holds nothing to judge and the model cannot chat, or a field is invalid.
+        Refused: The chat has no request to judge and the model cannot chat, or a field is invalid.
     """
     judging = judging_in(service, body, messages, is_json=is_json)
     return _conversation(service, body, messages) if judging is None else judging
@@ -204,7 +204,7 @@ def judging_in(
     is_json: bool,
     param: str = "messages",
 ) -> ChatJudging | None:
-    """Return the judgments that a chat asks for; None if it holds nothing to judge.
+    """Return the judgments that a chat asks for; None if the chat has no request to judge.
 
     Args:
         service: Judges the requests.

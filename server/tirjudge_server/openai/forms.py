@@ -182,7 +182,7 @@ def json_form(response_format: Mapping[str, Any]) -> JsonForm:
 def _check_schema(properties: Mapping[str, Any], *, required: Any) -> None:
     """
     Raises:
-        Refused: The schema requests a property, or a type of it, that a verdict lacks.
+        Refused: The schema requests a property that a verdict does not have, or another type than the property has.
     """
     for name in (*properties, *(required if isinstance(required, list) else [])):
         if not isinstance(name, str) or name not in JSON_TYPES:

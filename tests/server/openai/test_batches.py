@@ -34,7 +34,7 @@ async def upload(client: AsyncOpenAI, lines: Sequence[object]) -> str:
 
 
 async def create(client: AsyncOpenAI, lines: Sequence[object], *, endpoint: str = "/v1/judge", window: str = "24h"):
-    """Upload the lines and create a batch of them."""
+    """Upload a file with these lines, and create a batch from the file."""
     file_id = await upload(client, lines)
     return await client.batches.create(
         input_file_id=file_id,

@@ -75,7 +75,8 @@ class FinalAnswer:
     """The final answer of a response."""
 
     text: str | None
-    """Text of the answer. Equivalent answers have the text of the first of them. None: the response has no answer."""
+    """Text of the answer. If several responses have equivalent answers, all get the text of the first one. None: the
+    response has no answer."""
     right: bool
     """Whether it is equivalent to the reference answer."""
 

@@ -130,7 +130,8 @@ async def sample(
         endpoint: Chat endpoint.
         journal: Journal of answers.
         concurrency: Maximum number of concurrent requests.
-        on_answer: Called with a number of finished answers: first those of earlier runs, then 1 for each new one.
+        on_answer: Called with a number of finished answers: first the number of answers from earlier runs, then 1 for each
+            new answer.
 
     Raises:
         RequestRefused: the endpoint refuses all requests: the key or the model is invalid.

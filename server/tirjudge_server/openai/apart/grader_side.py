@@ -1,6 +1,6 @@
 """Run a grader. Code given as text never runs in this process: the server runs it in a separate program.
 
-This text follows `literals.py` in one program. A program cannot wait for the server. So the grader stops where it needs an
+In the program, this text follows `literals.py`. A program cannot wait for the server. So the grader stops where it needs an
 answer, and is run again from its beginning with the answers so far: `given["answers"]`, in the order of the questions.
 """
 
