@@ -51,7 +51,7 @@ WRONG_FIELDS = {
 
 
 @pytest.mark.parametrize(("change", "param", "says"), WRONG_FIELDS.values(), ids=WRONG_FIELDS.keys())
-async def test_a_wrong_field_is_named(
+async def test_error_for_a_wrong_field_names_it(
     client: httpx2.AsyncClient, change: dict[str, Any], param: str, says: str
 ) -> None:
     body = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"]} | change
@@ -62,7 +62,7 @@ async def test_a_wrong_field_is_named(
 
 
 @pytest.mark.parametrize("field", ["mode", "prompt", "responses"])
-async def test_a_missing_field_is_named(client: httpx2.AsyncClient, field: str) -> None:
+async def test_error_for_a_missing_field_names_it(client: httpx2.AsyncClient, field: str) -> None:
     body = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"]}
     del body[field]
     error = await refusal(client, content=json.dumps(body).encode())
@@ -94,7 +94,7 @@ async def test_body_that_is_not_a_request_is_refused(client: httpx2.AsyncClient,
     ("change", "param"),
     [({"x\ud800y": 1}, r"x\ud800y"), ({"prompt": [{"role": "user", "content": "x", "\udfff": 1}]}, r"prompt.0.\udfff")],
 )
-async def test_field_name_with_invalid_unicode_is_named(client: httpx2.AsyncClient, change: Any, param: str) -> None:
+async def test_error_names_a_field_with_invalid_unicode(client: httpx2.AsyncClient, change: Any, param: str) -> None:
     body = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"]} | change
     error = await refusal(client, content=json.dumps(body).encode())
     assert (error["param"], error["code"]) == (param, "unknown_field")

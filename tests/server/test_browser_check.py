@@ -148,7 +148,9 @@ SAME = "http://localhost:8400"
     ],
 )
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", None])
-async def test_pages_of_other_sites_cannot_judge(fields: list[str], status: int, content_type: str | None) -> None:
+async def test_web_pages_of_other_sites_cannot_request_judgments(
+    fields: list[str], status: int, content_type: str | None
+) -> None:
     kind = [] if content_type is None else [f"Content-Type: {content_type}"]
     async with serving(judge(None)) as port:
         [(answered, body)] = await talk(port, post(*fields, *kind))

@@ -148,7 +148,7 @@ async def test_cohorts_of_different_prompts_and_attempts_are_separate(speak: Spe
         assert sum(rewards[start : start + 3]) == pytest.approx(1.5)
 
 
-async def test_an_incomplete_cohort_is_masked_not_rewarded(speak: Speak) -> None:
+async def test_an_incomplete_cohort_is_masked_and_not_rewarded(speak: Speak) -> None:
     settings = DialectSettings(patience_s=0.0, cohort_size=3, cohort_wait_s=0.05)
     async with speak(longest, settings=settings) as client:
         answer = (await client.post("/verify", json=rollout("x"))).json()
@@ -157,7 +157,7 @@ async def test_an_incomplete_cohort_is_masked_not_rewarded(speak: Speak) -> None
     assert answer["mask_sample"] is True
 
 
-async def test_a_cohort_that_could_not_be_judged_is_masked_as_a_whole(speak: Speak) -> None:
+async def test_all_rollouts_of_a_cohort_that_cannot_be_judged_are_masked(speak: Speak) -> None:
     rows = [rollout("x" * (i + 1), index=i) for i in range(3)]
     async with speak(lambda sequence: PROGRAM, error=SandboxUnavailable("gone"), settings=COHORT) as client:
         answers = await asyncio.gather(*(client.post("/verify", json=row) for row in rows))

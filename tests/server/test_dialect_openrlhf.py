@@ -133,7 +133,7 @@ async def test_url_query_sets_options(speak: Speak) -> None:
     [("fallbck=1", "fallbck"), ("votes=0", "votes"), ("mode=cohort", "mode"), ("votes=" + "[" * 5000, "votes")],
     ids=lambda text: text[:16],
 )
-async def test_invalid_option_is_named(speak: Speak, query: str, param: str) -> None:
+async def test_error_for_an_invalid_option_names_it(speak: Speak, query: str, param: str) -> None:
     async with speak(lambda sequence: "<score>7</score>") as client:
         response = await client.post(f"/get_reward?{query}", json={"query": [PROMPT + ANSWER]})
     assert response.status_code == 400

@@ -96,7 +96,7 @@ async def test_document_without_score_is_omitted(speak: Speak) -> None:
         ("/rerank?method=best", {"query": "q", "documents": ["a"]}, "method"),
     ],
 )
-async def test_a_wrong_field_is_named(speak: Speak, path: str, body: dict[str, Any], param: str) -> None:
+async def test_error_for_a_wrong_field_names_it(speak: Speak, path: str, body: dict[str, Any], param: str) -> None:
     async with speak(prefers_capital) as client:
         response = await client.post(path, json=body)
     assert response.status_code == 400

@@ -121,7 +121,7 @@ async def _model_at(client: httpx2.AsyncClient, path: str) -> str:
         ("/aggregate_metrics", '{"verify_responses": [{"reward": 1e308}]}', "verify_responses.0.reward"),
     ],
 )
-async def test_the_field_of_a_number_that_is_too_large_is_named(
+async def test_error_for_a_too_large_number_names_its_field(
     whole: httpx2.AsyncClient, path: str, body: str, param: str
 ) -> None:
     response = await whole.post(path, content=body.encode())

@@ -163,7 +163,7 @@ GARBAGE: dict[str, Callable[[bytes], httpx2.Response]] = {
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
-async def test_garbage_from_engine_is_server_failure_not_verdict(
+async def test_garbage_from_engine_is_a_server_failure_and_no_verdict(
     sandbox, connect, random_checkpoint, garbage: str
 ) -> None:
     async with open_model(f"embedded:{random_checkpoint}") as model:

@@ -144,7 +144,7 @@ def processes_with_argument(word: str) -> list[int]:
     return found
 
 
-def test_programs_run_in_sandbox_services_despite_a_killed_one(start: Start, tmp_path: Path) -> None:
+def test_programs_run_in_the_other_sandbox_service_if_one_is_killed(start: Start, tmp_path: Path) -> None:
     with ExitStack() as stack:
         services = [
             stack.enter_context(

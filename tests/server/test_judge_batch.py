@@ -42,7 +42,7 @@ async def test_a_malformed_request_gets_an_error_and_the_others_are_judged(speak
     assert params == ["responses", "model", "stream", "mode"]
 
 
-async def test_server_failure_is_an_error_in_its_row(speak: Speak) -> None:
+async def test_server_failure_of_one_request_is_an_error_in_its_row(speak: Speak) -> None:
     def half(sequence: str) -> str:
         return PROGRAM if "special" in sequence else script(sequence)
 

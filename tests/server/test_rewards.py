@@ -160,7 +160,7 @@ async def test_http_error_has_retry_after_if_all_judgments_fail(speak: Speak) ->
         (ONE | {"model": "gpt-7"}, "model"),
     ],
 )
-async def test_a_wrong_field_is_named(speak: Speak, body: dict[str, Any], param: str) -> None:
+async def test_error_for_a_wrong_field_names_it(speak: Speak, body: dict[str, Any], param: str) -> None:
     async with speak(says("<score>7</score>")) as client:
         response = await client.post("/v1/reward", json=body)
     assert response.status_code in (400, 404)

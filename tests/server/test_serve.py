@@ -180,7 +180,7 @@ async def test_invalid_settings_are_refused_at_start(settings: dict[str, Any], m
     assert (await error_at_start(**settings)).startswith(message)
 
 
-async def test_error_for_unknown_dialect_lists_the_known_ones() -> None:
+async def test_error_for_unknown_dialect_lists_the_known_dialects() -> None:
     assert "openrlhf, rerank_shapes" in await error_at_start(dialects="esperanto")
 
 

@@ -52,7 +52,7 @@ def test_the_command_line_of_vllm() -> None:
     assert shlex.join(worker_command(SERVED, workers=workers, port=40001)) == line
 
 
-def test_the_command_line_of_vllm_without_its_cli_and_of_the_mini_worker() -> None:
+def test_command_lines_of_vllms_module_and_of_the_mini_worker() -> None:
     workers = Workers(num_workers=1, command="python3 -m vllm.entrypoints.openai.api_server")
     started = worker_command(SERVED, workers=workers, port=1)
     assert started[:5] == ["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "Qwen/Qwen3-8B"]

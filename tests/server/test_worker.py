@@ -135,7 +135,7 @@ async def test_end_of_turn_token_is_shown_unless_skipped(client, engine, skip, t
     assert (choice["text"], choice["finish_reason"], choice["stop_reason"]) == (text, "stop", None)
 
 
-async def test_label_logprobs_are_named_by_id(client: httpx2.AsyncClient):
+async def test_label_logprobs_have_token_ids_as_names(client: httpx2.AsyncClient):
     body = {"max_tokens": 1, "logprobs": 0, "allowed_token_ids": [A, 66], "logprob_token_ids": [A, 66, 67]}
     (choice,) = (await complete(client, **body, return_tokens_as_token_ids=True))["choices"]
     assert set(choice["logprobs"]["top_logprobs"][0]) == {"token_id:65", "token_id:66", "token_id:67"}
@@ -164,7 +164,7 @@ async def test_detokenize_reverses_tokenize(client: httpx2.AsyncClient):
     assert (await client.post("/detokenize", json={"tokens": answer["tokens"]})).json() == {"prompt": "Zwölf"}
 
 
-async def test_the_worker_names_its_control_tokens(client: httpx2.AsyncClient):
+async def test_the_worker_lists_its_control_tokens(client: httpx2.AsyncClient):
     answer = (await client.get("/tokenizer_info")).json()
     added = answer["added_tokens_decoder"]
     assert sorted(token["content"] for token in added.values()) == ["<|im_end|>", "<|im_start|>"]

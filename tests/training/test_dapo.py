@@ -60,7 +60,7 @@ def test_normalizers_weight_tokens_by_batch_or_by_group() -> None:
     torch.testing.assert_close(by_group, torch.tensor([[1 / 6, 1 / 6], [1 / 6, 0], [1 / 2, 0], [0, 0]]))
 
 
-def test_group_without_tokens_has_no_weight() -> None:
+def test_group_without_tokens_in_the_loss_has_no_weight() -> None:
     mask = torch.tensor([[1, 1], [1, 0], [0, 0], [0, 0]])
     weights = token_weights(mask, group_size=2, normaliser="group_mean")
     torch.testing.assert_close(weights, mask / 3)

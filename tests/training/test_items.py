@@ -70,7 +70,7 @@ def test_items_survive_a_round_trip_through_a_file(name: str, tmp_path: Path) ->
         ({"verifiable": None}, "verifiable: Input should be a valid boolean"),
     ],
 )
-def test_invalid_value_is_named_with_file_row_and_column(
+def test_error_for_an_invalid_value_names_file_row_and_column(
     name: str, change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     bad = {**ROW, "id": "s", **change}
@@ -82,7 +82,7 @@ def test_invalid_value_is_named_with_file_row_and_column(
 
 
 @pytest.mark.parametrize("column", sorted(ROW))
-def test_missing_column_is_named(column: str, tmp_path: Path) -> None:
+def test_error_names_a_missing_column(column: str, tmp_path: Path) -> None:
     path = tmp_path / "items.parquet"
     _write_rows([{key: value for key, value in ROW.items() if key != column}], path)
     with pytest.raises(ValueError, match=f'row 1: the column "{column}" is missing'):

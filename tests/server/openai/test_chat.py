@@ -285,7 +285,7 @@ async def test_a_verdict_that_does_not_fit_the_schema_is_a_refusal(make_judge, c
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}}, "response_format"),
     ],
 )
-async def test_an_unsupported_option_is_refused_by_name(make_judge, client_of, options, param) -> None:
+async def test_error_for_an_unsupported_option_names_it(make_judge, client_of, options, param) -> None:
     async with client_of(make_judge([])) as client:
         with pytest.raises(BadRequestError) as caught:
             await client.chat.completions.create(

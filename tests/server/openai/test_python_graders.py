@@ -300,7 +300,7 @@ async def test_common_graders_work_unchanged(grades, body: str, sample: str, rew
     assert await grades(source, sample) == reward
 
 
-async def test_code_of_a_sample_does_not_see_the_reference(grades) -> None:
+async def test_code_of_a_sample_cannot_read_the_reference(grades) -> None:
     source = (
         "def grade(sample, item):\n    secret = item\n    try:\n        return float(eval(sample['output_text']))\n"
         "    except NameError:\n        return 0.125\n"

@@ -95,7 +95,7 @@ def test_votes_and_orders_multiply_the_load() -> None:
     assert planned(rollouts=6)["peak_rollouts_per_s"] == pytest.approx(6 * planned()["peak_rollouts_per_s"])
 
 
-def test_error_for_too_large_model_names_remedy() -> None:
+def test_error_for_too_large_model_says_what_to_change() -> None:
     with pytest.raises(PlanError, match="--gpus-per-worker 2"):
         planned(model="32B", max_model_len=32_768)
 
