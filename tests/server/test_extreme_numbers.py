@@ -26,18 +26,18 @@ from tirjudge_server.records.store import open_records
 from tirjudge_server.service import JudgeService
 
 EXTREMES = {
-    "above a double": "1e999",
-    "almost above a double": "1e308",
-    "almost nothing": "1e-320",
+    "larger than a double": "1e999",
+    "near the largest double": "1e308",
+    "subnormal double": "1e-320",
     "above 64 bits": "9223372036854775808",
     "400 digits": "1" * 400,
     "5,000 digits": "9" * 5000,
     "not a number": "NaN",
     "infinity": "Infinity",
     "negative zero": "-0.0",
-    "half a surrogate pair": r'"\ud800"',
-    "a NUL": r'"a\u0000b"',
-    "deep": "[" * 500 + "]" * 500,
+    "unpaired surrogate": r'"\ud800"',
+    "NUL character": r'"a\u0000b"',
+    "deeply nested": "[" * 500 + "]" * 500,
 }
 """Extreme numbers as JSON text."""
 

@@ -79,7 +79,13 @@ def grade(sample, item):
         return 0.25
     return 1.0 if ns.get("answer") == 42 else 0.0
 """
-GRADERS = {"exec": EXEC, "exec in its own": EXEC_IN_ITS_OWN, "eval": EVAL, "calls": CALLS, "compile": COMPILES}
+GRADERS = {
+    "exec": EXEC,
+    "exec in its own namespace": EXEC_IN_ITS_OWN,
+    "eval": EVAL,
+    "calls": CALLS,
+    "compile": COMPILES,
+}
 
 FORGERY = """
 import base64, builtins, gc, json, os, sys, zlib
