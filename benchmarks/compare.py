@@ -1,12 +1,12 @@
-"""Compare the speed of this working tree with that of another commit, on this machine, in alternating runs.
+"""Compare the speed of this working tree with the speed of another commit, on this machine, in alternating runs.
 
     python -m benchmarks.compare COMMIT [--rounds 5] [--only sandbox]
     make bench BASE=COMMIT
 
 Each round runs the suites of `benchmarks/pieces` twice: with the packages of this tree and with those of COMMIT, which is
 checked out into a temporary folder. The order changes from round to round. The ratio of a benchmark is the median time in
-this tree divided by that in COMMIT, within one round; above 1, this tree is slower. The table shows the median and the
-quartiles over the rounds. A benchmark that COMMIT cannot run is left out.
+this tree divided by the median time in COMMIT, within one round; above 1, this tree is slower. The table shows the median
+and the quartiles over the rounds. A benchmark that COMMIT cannot run is left out.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python benchmarks/crosscheck.py FOLDER --tables FOLDER_OF_CSV --json benchmarks/results/crosscheck.json
 
 FOLDER contains `expected.json`, a list of cases. The files that a case names are in the same folder; files of rows with
-graded responses may also be in the parent folder. Nothing is judged: the verdicts, scores, answers and program outcomes are
+graded responses may also be in the parent folder. No judge runs: the verdicts, scores, answers and program outcomes are
 those published by the authors, and the project's metrics are computed from them. FOLDER_OF_CSV contains tables 1, 2 and 5
 of TIR-Judge as CSV.
 
@@ -196,7 +196,7 @@ def code_outcomes(case: Case, folder: Path) -> Iterator[Check]:
 
 
 def _credit(outcome: Any, *, tests: str) -> float:
-    """Return the credit of one program. `outcome` is one status, or a pair: base tests and additional tests."""
+    """Return 1.0 if a program passes, otherwise 0.0. `outcome` is one status, or a pair: base and additional tests."""
     if not tests:
         return float(outcome == "pass")
     return float(outcome == ["pass", "pass"] if tests.endswith("+") else outcome[0] == "pass")
@@ -225,7 +225,7 @@ def ifeval(case: Case, folder: Path) -> Iterator[Check]:
 
 
 def _unlucky(one: Following, problem: BestOfNProblem) -> Following:
-    """Return the result if every randomly drawn letter is a wrong one."""
+    """Return the result for the worst case: every letter that the checker draws at random is wrong."""
     if not problem.facts.get("nondeterministic_in_official_code"):
         return one
     kept = [kind != "keywords:letter_frequency" for kind in problem.facts["instruction_id_list"]]

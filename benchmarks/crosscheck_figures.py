@@ -15,7 +15,7 @@ from tirjudge_harness.statistics.intervals import value_of
 Verdict = Literal["same", "cut", "explained", "differs"]
 
 EVERYTHING = MeanMetric(name="all", holds=lambda mark: True)
-"""The mean credit of all marks."""
+"""Metric: the mean credit (0 to 1) of all scored comparisons."""
 
 _EXACT = 1e-9
 
@@ -32,7 +32,7 @@ class Check:
     """`ours` minus `published`."""
     verdict: Verdict
     why: str = ""
-    """Why they differ. Empty: they do not, or the reason is not known."""
+    """Reason for the difference. Empty: there is no difference, or the reason is not known."""
 
 
 def compared(
@@ -54,7 +54,7 @@ def compared(
         ours: our figure, unrounded.
         digits: number of printed decimals. None: not rounded.
         slack: maximum difference that counts as rounding of the parts.
-        reason: why it may differ. Empty: no known reason.
+        reason: why our figure may differ from the published one. Empty: no known reason.
     """
     step = _EXACT if digits is None else 10.0**-digits
     difference = ours - published
@@ -76,11 +76,11 @@ def compared(
 
 
 def marks_with(shares: Mapping[str, float], *, nums: Mapping[str, int] | None = None) -> list[ComparisonScore]:
-    """Return marks whose mean credit per subset is given.
+    """Return scored comparisons such that each subset has the given mean credit.
 
     Args:
         shares: subset -> mean credit.
-        nums: subset -> number of marks. None: one per subset.
+        nums: subset -> number of comparisons. None: one per subset.
     """
     marks: list[ComparisonScore] = []
     for subset, share in shares.items():
@@ -106,7 +106,7 @@ def value(node: Node, marks: Sequence[ComparisonScore]) -> float:
     """Return the value of a figure.
 
     Raises:
-        ValueError: the figure has no value, because it has no marks.
+        ValueError: the figure has no value, because no comparison belongs to it.
     """
     found = value_of(node, marks, [])
     if found is None:

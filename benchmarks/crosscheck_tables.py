@@ -1,7 +1,7 @@
 """Recompute the averages in the tables of TIR-Judge (arXiv 2510.23038) from the columns of the same row.
 
-The figures are printed with one decimal. So an average of printed figures may differ by 0.1: half from the rounding of its
-parts, half from its own rounding.
+The figures are printed with one decimal. So an average of printed figures may differ by 0.1: the rounding of its parts adds
+up to 0.05, and its own rounding adds up to 0.05.
 """
 
 from __future__ import annotations
@@ -117,7 +117,11 @@ def _same_at_all_difficulties(shares: Mapping[str, float]) -> list[ComparisonSco
 
 
 def rmbench_marks(shares: Mapping[tuple[str, str | None], float]) -> list[ComparisonScore]:
-    """Return marks of RM-Bench for (domain, difficulty) -> accuracy. Difficulty None: all difficulties."""
+    """Return scored comparisons of RM-Bench that have these accuracies.
+
+    Args:
+        shares: (domain, difficulty) -> accuracy. Difficulty None: all difficulties.
+    """
     marks: list[ComparisonScore] = []
     places = {(0, 1): "hard", (0, 0): "normal", (1, 0): "easy"}
     for (domain, wanted), share in shares.items():

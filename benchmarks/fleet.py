@@ -2,9 +2,10 @@
 
     python -m benchmarks.fleet --out benchmarks/results/fleet.json
 
-The workers are `tirjudge worker` processes with the bundled judge. The loop and the sandbox are those of the server. Sampling
-is greedy. The same requests are judged three times: with two workers, undisturbed; with a third worker added after a third
-of the judgments; and with these three workers, one of which is killed by SIGKILL after a third of the judgments.
+The workers are `tirjudge worker` processes with the bundled judge. The rollout loop and the sandbox are the same as in
+the server. Sampling is greedy. The same requests are judged three times: with two workers, undisturbed; with a third
+worker added after a third of the judgments; and with these three workers, one of which is killed by SIGKILL after a
+third of the judgments.
 """
 
 from __future__ import annotations

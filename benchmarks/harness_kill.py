@@ -4,8 +4,8 @@
 
 Judges generated pairs twice with `tirjudge bench run` and the bundled judge, through a `tirjudge serve` without records: once
 undisturbed, and once with `kill -9` of a random target at random points of the journal. A killed process is started again by
-the same command. Both runs must have the same decision for each item, and no request may be in the journal twice. Exits
-with status 1 if this is not so.
+the same command. Both runs must have the same decision for each item, and no request may be in the journal twice.
+Otherwise the exit status is 1.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def rows(num: int, *, seed: int) -> list[dict[str, Any]]:
 
 
 def points(num: int, *, num_items: int, seed: int) -> list[tuple[int, Target]]:
-    """Draw the kills: (lines in the journal, target). The targets have equal shares."""
+    """Draw when to kill which process: (lines in the journal, target). Each target is killed equally often."""
     rng = random.Random(seed + 1)
     targets: list[Target] = [TARGETS[number % len(TARGETS)] for number in range(num)]
     rng.shuffle(targets)
@@ -187,7 +187,7 @@ class Setting:
         raise SystemExit((self._out.parent / f"{self._out.name}.log").read_text())
 
     def run_with_kills(self, kills: list[tuple[int, Target]]) -> tuple[list[Target], float]:
-        """Make the run with kills, and return the killed targets in order, and the seconds."""
+        """Run the benchmark with kills. Return the killed targets in order, and the duration in seconds."""
         started = monotonic()
         self.start_runner()
         for lines, target in kills:
@@ -268,7 +268,7 @@ def num_lines(path: Path) -> int:
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the child processes. Those of a server are the fork servers of its sandbox."""
+    """Return the child processes. The child processes of a server are the fork servers of its sandbox."""
     return [int(child) for task in Path(f"/proc/{pid}/task").glob("*/children") for child in task.read_text().split()]
 
 

@@ -1,8 +1,8 @@
-"""How well the harness keeps a judge busy: items per second, compared with the ideal and with batches.
+"""Measure how well the harness keeps a judge busy: its items per second, compared with the ideal rate and with batches.
 
     python benchmarks/harness_throughput.py --out benchmarks/results/harness_throughput.json
 
-The server is that of `tirjudge serve`, including the sandbox, with a scripted model of fixed latency. So the ideal rate is
+The server is `tirjudge serve`, including the sandbox, with a scripted model of fixed latency. So the ideal rate is
 known: concurrency / mean latency of an item. An item takes one to three turns; each turn except the last runs a program.
 The same client judges the items over HTTP in two ways:
 

@@ -32,9 +32,9 @@ from reporting import TIRJUDGE, Out, report
 from server_process import started
 
 ASK_EVERY_S = 0.02
-"""Seconds between two requests of `/health`."""
+"""Seconds between two requests to `/health`."""
 UNANSWERED_S = 10.0
-"""Timeout of a request of `/health`."""
+"""Timeout of a request to `/health`."""
 TARGET_P99_MS = 250.0
 """The p99 of `/health` should be below this during every attack."""
 QUIET_MS, QUIET_WITHIN_S = 50.0, 60.0

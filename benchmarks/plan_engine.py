@@ -28,7 +28,7 @@ KV_TOKENS = {"bf16": 377_024, "fp8": 430_272}
 FITTED = ("decode", "balanced")
 """Prefixes of the names of the workloads whose inter-token latencies are fitted."""
 FITTED_UP_TO = 64
-"""Maximum number of clients for the fit. With more, the cache was full or prompts were computed all the time."""
+"""Maximum number of clients for the fit. With more clients, the cache was full or prompts were computed all the time."""
 
 GPU, MODEL = GPUS["h100"], MODELS["8B"]
 

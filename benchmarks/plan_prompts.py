@@ -3,8 +3,8 @@
     python benchmarks/plan_prompts.py ROWS.jsonl.gz ... --out benchmarks/results/plan_prompts.json
 
 A row is `{"prompt", "responses", ...}`. A row with two responses is rendered as a pairwise prompt, and every response as a
-pointwise prompt, both with tools. The tokenizer is that of the package dashscope (pip install dashscope tiktoken). It is
-the tokenizer of Qwen's first models; Qwen3 has the same ordinary tokens.
+pointwise prompt, both with tools. The tokenizer comes with the package dashscope (pip install dashscope tiktoken). It is
+the tokenizer of Qwen's first models. Apart from the control tokens, Qwen3 has the same tokens.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@
 A row is `{"id", "prompt", "responses", "label", "meta"?}`. Three kinds of rows are scored:
 
 - rows with a label;
-- rows whose `meta.correct` says which responses are correct, if some but not all are: right if a correct one is picked;
-- rows with one response whose `meta.strict` says which instructions it follows: right if its score is 6 or more exactly
-  when it follows all of them.
+- rows whose `meta.correct` says which responses are correct, if some but not all are correct. The judgment is right if it
+  picks a correct response;
+- rows with one response whose `meta.strict` says which instructions it follows. The judgment is right if the score is 6 or
+  more and the response follows all instructions, or if the score is lower and it does not.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ def what_it_holds(row: dict[str, Any]) -> str:
 
 
 def chance_of(rows: list[dict[str, Any]], chances: list[float]) -> float | None:
-    """Return the accuracy of random picks; for single responses, of the more frequent answer. None: no row was scored."""
+    """Return the accuracy of random picks. For single responses, return the accuracy of always giving the more frequent
+    answer. None: no row was scored."""
     if not chances:
         return None
     followed = [all(row["meta"]["strict"]) for row in rows if "strict" in (row.get("meta") or {})]

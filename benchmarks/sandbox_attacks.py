@@ -4,9 +4,9 @@
     python benchmarks/sandbox_attacks.py cases.jsonl --level landlock    # attacks from a file (format: sandbox_programs.py)
     setpriv --reuid 12345 --regid 12345 --clear-groups /opt/venv/bin/python benchmarks/sandbox_attacks.py
 
-An attack is held if it ends as its probe says and has no lasting effect: every slot answers, and the next program on each
-slot finds the same environment as the first one did; no process, namespace, mount, control group or file is left; the
-canaries on the host are unchanged. Exits with status 1 if an attack is not held.
+An attack is contained if it ends as its probe requires and has no lasting effect: every slot still runs programs, and the
+next program on each slot finds the same environment as the first one did; no process, namespace, mount, control group or
+file is left; the canaries on the host are unchanged. Exits with status 1 if an attack is not contained.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from tirjudge_sandbox import Limits
 
 LIMITS = Limits(cpu_s=1.5, wall_s=3.0)
 STATUS = {Outcome.CRASH: "signal", Outcome.OUTPUT_LIMIT: "error", Outcome.REFUSED: "error"}
-"""Outcome -> its name in a case, where the names differ."""
+"""Outcome -> name of the outcome in a file of cases. Outcomes that are not listed have the same name there."""
 LOAD_SLACK_S = 6.0
 """Maximum extra seconds, beyond the limit of the sandbox, until a result arrives. The machine may be loaded."""
 WARM_PACKAGES = ("numpy", "sympy", "pandas")
 """Packages that have a separate warm interpreter, if they are installed."""
 SETTLE_S = 5.0
-"""Seconds until everything that a program left must be gone."""
+"""Maximum seconds until all processes, files and other resources of an ended program must be removed."""
 MEMORY_SLACK_MB = 256
 """Memory that a program may use beyond its limit, for the sandbox around it."""
 
@@ -58,7 +58,7 @@ class AttackResult:
     """Outcome of the program. Empty: the sandbox failed."""
     wall_s: float = 0.0
     breaches: list[str]
-    """Why the attack was not held. Empty: it was held."""
+    """Why the attack was not contained. Empty: the attack was contained."""
     stdout_head: str = ""
     """The first 200 characters of its output."""
 
@@ -103,7 +103,7 @@ def main(
 
 
 def summary(results: Sequence[AttackResult]) -> dict[str, Any]:
-    """Return the results of one level, and how many attacks were held."""
+    """Return the results of one level, and how many attacks were contained."""
     breaches = {result.id: result.breaches for result in results if result.breaches}
     return {
         "num_held": len(results) - len(breaches),
@@ -132,7 +132,8 @@ async def run_cases(
 
 
 async def look_around(box: Backend, *, slots: int, package: str) -> set[str]:
-    """Return what programs find on every slot, in the warm interpreter with the package. Empty: without a package."""
+    """Return what programs find on every slot, in the warm interpreter with `package`. Empty `package`: in the warm
+    interpreter without packages."""
     code = f"{LOOK_AROUND}\nimport {package}" if package else LOOK_AROUND
     return {result.stdout for result in await on_every_slot(box, code, slots=slots)}
 
@@ -181,7 +182,7 @@ class Attempt:
         """Run the case, then look for its effects.
 
         Args:
-            normal: the possible outputs of `LOOK_AROUND` before any attack.
+            normal: the possible outputs of the program `LOOK_AROUND` before any attack.
             baseline: the resources in use when no program runs.
         """
         breaches: list[str] = []
@@ -213,7 +214,7 @@ class Attempt:
         )
 
     async def _run(self) -> list[ExecResult]:
-        """Run all repetitions and the paired program concurrently. The result of the pair is the last one."""
+        """Run all repetitions and the paired program concurrently. The result of the paired program is the last."""
         case = self._case
         started = time.perf_counter()
         programs = [case.code] * case.probe.repeat + ([case.probe.pair] if case.probe.pair else [])

@@ -1,4 +1,4 @@
-"""Sandboxes under measurement: a pool at one level, or a service."""
+"""The sandboxes that the measurements use: a pool at one isolation level, or a sandbox service."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tirjudge.types import ExecResult
 from tirjudge_sandbox import IsolationLevel, Limits, SandboxPool
 
 CONSOLE = Console(stderr=True)
-"""For progress; standard output holds the report."""
+"""Console for progress. The report is written to standard output."""
 
 
 class Backend(Protocol):

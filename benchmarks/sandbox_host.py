@@ -45,25 +45,25 @@ class Footprint:
     num_processes: int
     """Descendants of this process, including zombies."""
     num_threads: int
-    """Of this process."""
+    """Threads of this process."""
     num_fds: int
-    """Of this process."""
+    """Open descriptors of this process."""
     num_fds_below: int
     """Open descriptors of the descendants."""
     rss_mb: float
-    """Of this process."""
+    """Resident memory of this process, in MiB."""
     pss_below_mb: float | None
-    """Memory of the descendants, with shared pages counted once. None: the kernel denies access."""
+    """Memory of the descendants in MiB, with shared pages counted once. None: the kernel denies access."""
     num_mounts: int
     """Mounts in the mount namespaces of this process and its descendants."""
     num_namespaces: int
-    """Namespaces of the descendants, or that their descriptors refer to, other than this process's namespaces."""
+    """Namespaces that descendants are in or have descriptors of, without the namespaces of this process."""
     num_cgroups: int
     """Control group directories of this process's pools."""
 
     @classmethod
     def now(cls, *, with_pss: bool = True) -> Footprint:
-        """Measure. `with_pss` is slow with many processes."""
+        """Measure the resources now. `with_pss` measures `pss_below_mb` too, which is slow with many processes."""
         below = descendants(os.getpid())
         return cls(
             num_processes=len(below),
@@ -224,8 +224,8 @@ class Canaries:
         """Return what changed on the host since the last call, one line per change.
 
         Args:
-            code: of the programs that ran. A new file on the host counts if its name occurs in the code, or if its owner
-                is a user of the sandbox.
+            code: Source of the programs that ran. A new file on the host counts if its name occurs in the code, or if its
+                owner is a user of the sandbox.
         """
         found = []
         if not self.file.exists() or self.file.read_text() != self._content or os.listdir(self.folder) != ["host.txt"]:

@@ -119,7 +119,7 @@ async def attacked(service: RunningServer, *, group: Cgroup, seconds: float) -> 
                     breaches.append(f"{case.id}: {result.stdout[:200]}")
 
         async def work() -> int:
-            """Send honest programs, and return how many."""
+            """Send honest programs, and return their number."""
             num = 0
             while time.monotonic() < end:
                 code = HONEST[num % len(HONEST)].format(n=1000 + num)

@@ -6,7 +6,7 @@ file of cases contains one JSON object per line:
 
     {"id": ..., "category": ..., "code": ..., "expect": a safe end in words, "probe": {fields of `Probe`}}
 
-A program prints BREACH if it gets through. `@FILE@`, `@PID@`, `@PORT@`, `@ABS@`, `@SECRET@` and `@TAG@` are replaced by
+A program prints BREACH if its attack succeeds. `@FILE@`, `@PID@`, `@PORT@`, `@ABS@`, `@SECRET@` and `@TAG@` are replaced by
 the names of canaries on the host (see `sandbox_host.py`).
 """
 
@@ -51,7 +51,7 @@ class Probe:
     then_skip_error: bool = False
     """Whether `then` may fail."""
     pair: str = ""
-    """Program to run concurrently. Empty: none."""
+    """Program to run at the same time as the attack. Empty: no such program."""
     pair_lacks: tuple[str, ...] = ()
     """Texts that must not occur in the result of `pair`."""
     repeat: int = 1
@@ -59,7 +59,7 @@ class Probe:
     distinct: bool = False
     """Whether all repetitions must print different outputs."""
     host: tuple[str, ...] = ()
-    """Parts of the host that the attack aims at. Not used: the runner always checks the whole host."""
+    """Parts of the host that the attack targets. For information only: the runner always checks the whole host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ consistent outcome and must not contain the tag of another program.
 
 The report also contains the start time of the pool, its memory while idle, programs per second, and the supervisor's CPU
 time per program, including this script's work of making programs and checking results. The resources of the pool are
-compared at rest before and after the load: they must not have grown. Exits with status 1 if a
+measured before and after the load, while no program runs: they must not have grown. Exits with status 1 if a
 result is lost, mixed up or not allowed. The same seed makes the same programs, but their effects depend on timing.
 """
 
@@ -55,7 +55,7 @@ from tirjudge_sandbox import IsolationLevel, Limits
 
 
 class Mix(StrEnum):
-    """Which programs are run."""
+    """The kinds of programs to run."""
 
     HOSTILE = "hostile"
     RANDOM = "random"
@@ -66,19 +66,19 @@ LIMITS = {
     Mix.RANDOM: Limits(cpu_s=0.3, wall_s=1.0, memory_mb=128),
 }
 HANG_S = 120.0
-"""A program that takes longer, including its wait for a slot, counts as lost."""
+"""Maximum seconds of a program, including its wait for a slot. A program that takes longer counts as lost."""
 LATE_S = 20.0
-"""Maximum seconds beyond its limit that a program may have run, by the sandbox's own measurement."""
+"""Maximum seconds that a program may run beyond its time limit, as measured by the sandbox."""
 REST_S = 2.0
-"""Seconds without a program before a measurement at rest."""
+"""Seconds to wait, while no program runs, before resources are measured."""
 PART_WARM_UP = 0.02
-"""Share of the programs that run before the first measurement at rest."""
+"""Share of the programs that run before resources are measured for the first time."""
 PART_CANCELLED = 0.02
-"""Share of the random programs."""
+"""Share of the random programs that are cancelled while they run."""
 CANARIES_EVERY = 50
 """Number of random programs between two checks of the canaries."""
 MAX_GROWTH = {"num_fds_below": 4, "rss_mb": 8.0, "pss_below_mb": 8.0}
-"""Maximum growth at rest. Other resources must not grow at all."""
+"""Resource -> maximum growth between the measurements before and after the load. Other resources must not grow at all."""
 TAG = re.compile(r"tag-[0-9a-f]{16}-gat")
 NUM_FAILURES_SHOWN = 20
 
@@ -129,13 +129,13 @@ class Soak:
     limits: Limits
     """Default limits of the pool."""
     canaries: Canaries | None = None
-    """Checked from time to time. None: not checked."""
+    """Canaries on the host, checked every `CANARIES_EVERY` programs. None: no canaries are checked."""
     outcomes: Counter[str] = field(default_factory=Counter)
     """Kind and outcome -> number of programs."""
     failures: dict[str, list[dict[str, str]]] = field(
         default_factory=lambda: {"lost": [], "mixed_up": [], "unexpected": []}
     )
-    """Kind of failure -> the programs and reasons."""
+    """Kind of failure -> the programs that failed, with reasons."""
     latencies: list[float] = field(default_factory=list)
     """Seconds per program, including its wait for a slot."""
 
@@ -192,7 +192,7 @@ class Soak:
                     self.fail(kind, program, f"{reason}: {result.outcome}, {result.error}, {result.stdout[:200]!r}")
 
     def fail(self, how: str, program: TaggedProgram, reason: str) -> None:
-        """Record a failure. `how` is a key of `failures`."""
+        """Record a failure. `how` is the kind of failure, a key of `failures`."""
         self.failures[how].append({"kind": program.kind, "reason": reason, "code": program.code[:20_000]})
 
     async def check_slots(self, num_slots: int) -> None:
@@ -321,7 +321,7 @@ async def works(box: Backend, package: str, *, slots: int) -> bool:
 
 
 def contradictions(result: ExecResult, *, limits: Limits, text: str) -> dict[str, bool]:
-    """Return contradiction between fields of a result -> whether the result has it."""
+    """Check the fields of a result for contradictions. Return name of a contradiction -> whether the result has it."""
     is_ok = result.outcome is OK
     exited = result.outcome in (OK, ERROR)
     return {
@@ -441,7 +441,7 @@ def random_limits(rng: random.Random) -> Limits:
 
 
 async def at_rest() -> Footprint:
-    """Wait a little, and measure."""
+    """Wait for `REST_S` seconds without programs, and measure the resources."""
     await asyncio.sleep(REST_S)
     reap_adopted()
     return Footprint.now()

@@ -1,16 +1,16 @@
-"""Time per program of the pool, of a bare warm fork, and of other ways to run untrusted Python, side by side.
+"""Measure the time per program of the pool, of a bare warm fork, and of other ways to run untrusted Python.
 
     python benchmarks/sandbox_speed.py --json benchmarks/results/sandbox_speed.json
     DOCKER_HOST=unix:///run/docker.sock python benchmarks/sandbox_speed.py --image my-python-with-sympy
 
-The floor is a bare fork: a process that has imported the same modules as the pool's warm process and has run the program once
-forks, and the child runs the program. Programs have neither isolation nor limits, and the time is measured inside that
-process. Within each round the contestants take turns, so that background load affects all of them. A figure is the median
-or a percentile over all turns. The report names contestants that do not work here, with the reason. Slow contestants get
-only one turn per concurrency, and none if a turn would take too long.
+The lower bound is a bare fork. A process imports the same modules as the pool's warm process and runs the program once. Then
+it forks, and the child runs the program. Programs have neither isolation nor limits, and the time is measured inside the
+forking process. Within each round the contestants take turns, so that background load affects all of them. A figure is the
+median or a percentile over all turns. The report names contestants that do not work on this machine, with the reason. Slow
+contestants get only one turn per concurrency, and none if a turn would take too long.
 
-The CPU time of a contestant is that of its processes, without those of Docker. `own_cpu_ms` is the part of this process: for
-a pool its supervisor, for others a client.
+The CPU time of a contestant is that of its processes, without those of Docker. `own_cpu_ms` is the part of this process,
+which runs the supervisor of a pool, or a client of the other contestants.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PROGRAMS = {
     "sympy": ("import sympy\nx = sympy.Symbol('x')\nprint(sympy.factor(x**3 - 1))", "(x - 1)*(x**2 + x + 1)\n"),
 }
 CONCURRENCIES = (1, 8, 64)
-"""Programs in flight."""
+"""Numbers of programs in flight that are measured."""
 FLOOR = "floor: bare warm fork"
 LONGEST_TURN_S = 8.0
 """A contestant whose turn would take longer is not measured at that concurrency."""
@@ -102,7 +102,7 @@ class Contestant:
     owned: set[int] = field(default_factory=set)
     """Pids whose CPU time counts, with their descendants. The ended children of this process count too."""
     counts_self: bool = True
-    """Whether the CPU time of this process counts: it is the supervisor of a pool, or a client."""
+    """Whether the CPU time of this process counts, because it runs the supervisor of a pool, or a client."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -120,7 +120,7 @@ class Turns:
 
 
 class NotHere(Exception):
-    """A contestant does not work on this machine."""
+    """This contestant does not work on this machine."""
 
 
 def main(
@@ -297,7 +297,7 @@ async def pool(level: str, *, slots: int) -> AsyncIterator[Contestant]:
 
 @contextlib.asynccontextmanager
 async def warm_forkers(levels: Sequence[str], *, num: int, program: str) -> AsyncIterator[Contestant]:
-    """The floor: `num` warm processes with the same loaded modules as the pool's warm process."""
+    """The lower bound: `num` warm processes with the same loaded modules as the pool's warm process."""
     code, _ = PROGRAMS[program]
     names = await loaded_modules(levels, code=code)
     idle: asyncio.Queue[asyncio.subprocess.Process] = asyncio.Queue()

@@ -37,7 +37,7 @@ for name in ("A", "B"):
 """
 VERDICT = "B has more of them. <preference>B</preference>"
 NUM_PROGRAMS = re.compile(r"after programs: (\d)")
-"""In a prompt: the number of programs of its judgment."""
+"""Matches the number of programs that the judgment of a prompt must run. The number is part of the prompt."""
 
 
 class Engine(ScriptedEngine):

@@ -44,11 +44,11 @@ class Experiment:
     sets: tuple[str, ...] = ()
     """Overrides of recipe keys. {zero} is replaced by the folder of the experiment `zero` with the same seed."""
     after: str | None = None
-    """Experiment whose checkpoint this one needs. None: none."""
+    """Name of the experiment whose checkpoint this experiment needs. None: no such experiment."""
 
 
 LONGER = ("rl.steps=10", "rl.validate_every=10", "rl.save_every=10")
-"""More steps for experiments without further rounds."""
+"""Overrides for experiments without rounds of sampling and SFT: more RL steps."""
 
 ONE_ROUND = ("start.checkpoint={zero}/rl-0/checkpoint", "rl.steps=1", "stages.rounds=1", "gate.mode=off")
 

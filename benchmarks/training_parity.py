@@ -153,7 +153,7 @@ async def seen_through(path: Any, requests: Sequence[JudgeRequest], *, pool: San
 
 
 def num_mismatches(some: Sequence[Seen], others: Sequence[Seen]) -> int:
-    """Return how many rollouts of either path have no equal in the other path. Ids and masks must be equal."""
+    """Return how many rollouts of each path have no rollout with equal ids and mask in the other path."""
     return sum((Counter(some) - Counter(others)).values()) + max(0, len(others) - len(some))
 
 

@@ -3,9 +3,9 @@
     python -m benchmarks.vllm_parity --judgments 500 --out benchmarks/results/vllm_parity.json
 
 Both engines sample greedily in fp32, with a real sandbox. Where the ids of a rollout differ, the embedded engine reports the
-log-probabilities of the two tokens at the first difference. A later turn resends the tokens of earlier turns: vLLM reports
-how many of these were cached, once per completion and once as a metric. vLLM runs in the environment of the tests (see
-tests/vllm/environment.py).
+log-probabilities of the two tokens at the first difference. A later turn sends the tokens of earlier turns again. vLLM
+reports how many of these tokens were cached: in each completion, and as a metric. vLLM runs in the environment of the tests
+(see tests/vllm/environment.py).
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ async def differing(
 
 
 def turns_of(judgment: Judgment, *, recorded: Recorded) -> dict[str, list[Asked]]:
-    """Return rollout name within the judgment -> turns."""
+    """Return the turns of each rollout: name of the rollout within the judgment -> turns."""
     return {
         session.removeprefix(judgment.id): [asked for asked in requests if asked.is_turn]
         for session, requests in recorded.rollouts().items()

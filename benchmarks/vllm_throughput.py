@@ -1,4 +1,4 @@
-"""Compare the tokens per second of the loop with those of bare vLLM and of a synchronous batch per turn.
+"""Compare the tokens per second of three ways to run rollouts: the loop, vLLM alone, and a synchronous batch per turn.
 
     python -m benchmarks.vllm_throughput --out benchmarks/results/vllm_throughput.json
     python -m benchmarks.vllm_throughput --apart --out benchmarks/results/vllm_throughput_apart.json
@@ -14,8 +14,8 @@ The same pairwise items are processed in four modes with `--concurrency` rollout
 
 Every pass has a unique cache salt, so no pass finds the prefixes of another one. Tokens are those that vLLM generated.
 
-With `--apart` the engine has a core for itself, as it would have a GPU. Without, it shares the cores with its API process,
-the judge and the programs.
+With `--apart` the engine has a separate core, as it would have a GPU. Otherwise it shares the cores with its API process, the
+judge and the programs.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Pass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Modes:
-    """The modes; each method makes one pass."""
+    """The four modes. Each method makes one pass over the items."""
 
     requests: list[JudgeRequest]
     server: VLLMServer

@@ -1,4 +1,4 @@
-"""What the tests of several rooms need: a sandbox that runs, and a checkpoint that says nothing sensible, fast."""
+"""Fixtures for the tests of several rooms: a real sandbox, and a small, fast checkpoint with random weights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def pool() -> AsyncIterator[SandboxPool]:
 
 @pytest.fixture(scope="session")
 def random_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Qwen3 checkpoint with random weights, a token a byte, and rollouts of 24 tokens: its verdicts are forced."""
+    """A Qwen3 checkpoint with random weights and one token per byte. A rollout has 24 tokens, so its verdict is forced."""
     path = tmp_path_factory.mktemp("random")
     tokenizer = _byte_tokenizer()
     tokenizer.save(str(path / "tokenizer.json"))

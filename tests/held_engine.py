@@ -11,7 +11,7 @@ from tirjudge.types import Completion, Sampling
 
 
 class HeldEngine(ScriptedEngine):
-    """Writes a turn only when the test allows one. Reads of label probabilities are not held.
+    """Writes a turn only when the test allows a turn. Reads of label probabilities never wait.
 
     Attributes:
         num_held: Number of turns that wait for permission.

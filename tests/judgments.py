@@ -30,14 +30,14 @@ def build_request(
     mode: Mode = Mode.PAIRWISE,
     **fields: Any,
 ) -> JudgeRequest:
-    """A request to judge two responses, unless `responses` and `mode` say otherwise. `fields`: other request fields."""
+    """A request. By default it has two responses and the mode pairwise. `fields`: other fields of the request."""
     return JudgeRequest(mode=mode, prompt=prompt, responses=list(responses), **fields)
 
 
 def build_turn(
     outcome: Outcome | None = None, *, text: str = "t", code: str | None = None, output: str | None = None
 ) -> TurnRecord:
-    """A turn of a model. With an outcome it ran a program, whose code is "1" and whose output is empty by default."""
+    """A turn of a model. With an `outcome`, the turn ran a program, whose default code is "1" and default output is empty."""
     if outcome is not None:
         code, output = "1" if code is None else code, output or ""
     return TurnRecord(text=text, code=code, output=output, outcome=outcome)
@@ -52,7 +52,7 @@ def build_rollout_verdict(
     label_mass: float | None = 1.0,
     forced: bool = False,
 ) -> RolloutVerdict:
-    """The verdict of one rollout. `probabilities` are label -> probability; None: an engine that returns none."""
+    """The verdict of one rollout. `probabilities`: label -> probability; None: the engine returns no probabilities."""
     return RolloutVerdict(
         label=label,
         best=best,
@@ -70,7 +70,7 @@ def build_rollout(
     turns: Sequence[TurnRecord] = (),
     stop_reason: StopReason | None = None,
 ) -> RolloutRecord:
-    """One rollout. By default its stop reason is VERDICT with a verdict and NO_VERDICT without."""
+    """One rollout. By default its stop reason is VERDICT if it has a verdict, otherwise NO_VERDICT."""
     if stop_reason is None:
         stop_reason = StopReason.NO_VERDICT if verdict is None else StopReason.VERDICT
     return RolloutRecord(order=list(order), turns=list(turns), stop_reason=stop_reason, verdict=verdict)
@@ -88,7 +88,7 @@ def build_verdict(
     forced: bool = False,
     reason: str | None = None,
 ) -> Verdict:
-    """The verdict of a judgment: decided, and every other field None."""
+    """The verdict of a judgment. By default its status is decided, and its other fields are None."""
     return Verdict(
         status=status,
         best=best,
@@ -119,7 +119,7 @@ def build_judgment(
     engine_s: float = 0.0,
     sandbox_s: float = 0.0,
 ) -> Judgment:
-    """A judgment. Its usage counts the rollouts, and their calls unless `tool_calls` is given."""
+    """A judgment. Its usage is computed from `rollouts`: their number, and their tool calls unless `tool_calls` is given."""
     calls = sum(len(rollout.outcomes) for rollout in rollouts)
     return Judgment(
         id=id,

@@ -217,7 +217,7 @@ def serve_command(
     """Start a `tirjudge` command that listens and wait until it is ready; kill it at the end.
 
     Args:
-        arguments: the arguments of the command, such as "serve". "--port 0" is added where they name no port.
+        arguments: the arguments of the command, such as "serve". "--port 0" is added if they have no port.
         state, environment, command, options: as for `run_command`.
     """
     port = () if "--port" in arguments else ("--port", "0")

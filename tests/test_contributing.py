@@ -58,7 +58,7 @@ async def test_the_example_of_a_strategy_ranks() -> None:
     assert [result.score for result in results] == [1.0, 3.0]
 
 
-def test_the_other_examples_are_of_their_kind() -> None:
+def test_the_other_examples_have_the_types_of_their_kinds() -> None:
     assert isinstance(example("dialects"), Dialect)
     assert isinstance(example("benchmarks"), Benchmark)
     assert example("trainers").kinds == {"sft"}

@@ -1,4 +1,4 @@
-"""The documentation names every command, every field and every folder there is."""
+"""The documentation names every command, field, option and folder of the project."""
 
 import re
 from collections.abc import Callable
@@ -95,7 +95,7 @@ def test_the_tree_of_the_readme_is_the_tree_of_the_project() -> None:
         assert (ROOT / path).exists(), path
 
 
-def test_links_of_the_documentation_lead_somewhere() -> None:
+def test_links_in_the_documentation_are_valid() -> None:
     for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
         prose = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
         for target in re.findall(r"\]\(([^)#:]+)\)", prose):

@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "tirjudge_training": {"tirjudge", "tirjudge_sandbox"},
 }
 MAX_FUNCTION_LINES = 60
-"""Without the docstring."""
+"""Maximum number of lines of a function, without its docstring."""
 HEAVY = ("torch", "vllm", "fastapi", "transformers", "uvicorn")
 
 
@@ -37,7 +37,7 @@ def _imported(source: str) -> Iterator[str]:
             yield node.module
 
 
-def test_rooms_import_only_what_lies_below_them() -> None:
+def test_rooms_import_only_rooms_below_them() -> None:
     for package, room in ROOMS.items():
         files = list((ROOT / room / package).rglob("*.py"))
         assert files, f"{room}/{package} is empty"

@@ -1,4 +1,4 @@
-"""What is right is one thing: for rewards, validation, the bundled judge's card, benchmarks and `tirjudge judge`."""
+"""Rewards, validation, the bundled judge's card, benchmarks and `tirjudge judge` share one definition of a right judgment."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tirjudge_training.validation import names_best
 
 
 def judged(*written: tuple[str, dict[str, float]]) -> Judgment:
-    """A pointwise judgment: for each response the score as written, and the probabilities of scores."""
+    """A pointwise judgment. `written`: for each response, the score that the judge wrote, and score -> probability."""
     rollouts, scores = [], []
     for index, (label, chances) in enumerate(written):
         score = sum(int(name) * p for name, p in chances.items())
@@ -36,11 +36,11 @@ def rolled(label: str) -> Rollout:
     [
         (("8", "3"), True),
         (("3", "8"), False),
-        # Both wrote 7, but the first is expected to be better: that decides nothing anywhere.
+        # Both responses got the score 7, so no response wins, although the first has the higher expected score.
         (("7", "7"), False),
     ],
 )
-def test_a_pair_of_scores_is_right_everywhere_or_nowhere(written: tuple[str, str], right: bool) -> None:
+def test_all_users_of_the_definition_agree_on_a_pair_of_scores(written: tuple[str, str], right: bool) -> None:
     first, second = written
     judgment = judged((first, {first: 0.9, "9": 0.1}), (second, {second: 1.0}))
     item = TrainingItem(

@@ -1,4 +1,4 @@
-"""Reading the probabilities of labels after a prefix, where "10" is spelled with two tokens of a byte tokenizer."""
+"""Reading the probabilities of labels after a prefix. The tokenizer encodes bytes, so the label "10" has two tokens."""
 
 from __future__ import annotations
 

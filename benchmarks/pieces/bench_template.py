@@ -27,7 +27,7 @@ def bench_detemplate(benchmark: BenchmarkFixture, family: str) -> None:
 
 
 def bench_detemplate_unfinished_markers(benchmark: BenchmarkFixture) -> None:
-    """Many beginnings of turns, none of which ends."""
+    """Scan a text with many markers that begin a turn, and no marker that ends one."""
     assert benchmark(detemplate, "<|im_start|>user\n" * 2_000) is None
 
 

@@ -3,8 +3,8 @@
 All state changes happen in one event loop without an await in between, so no lock is needed.
 
 - Requests with a more urgent priority run first. Batch requests run when no other request waits.
-- Among requests of equal priority, the caller with the fewest running judgments goes first. If several callers have as
-  few, the caller that was served least recently goes first. Requests of one caller run in order of arrival.
+- Among requests of equal priority, the caller with the fewest running judgments goes first. If several callers
+  have equally few, the caller that was served least recently goes first. Requests of one caller run in order of arrival.
 - In a full queue, a new request replaces a waiting one if the new one is more urgent, or if its caller has fewer requests
   waiting. The replaced request is the last one of the caller with the most requests waiting.
 """
@@ -92,7 +92,7 @@ class Admission:
         self._num_turns = 0
         self._last_turn: dict[
             str | None, int
-        ] = {}  # caller -> `_num_turns` when it was last served; bounded by the keys
+        ] = {}  # caller -> `_num_turns` when it was last served; at most one entry per key
         self._durations: deque[float] = deque(maxlen=NUM_REMEMBERED)
 
     @property

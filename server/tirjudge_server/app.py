@@ -66,7 +66,7 @@ def create_app(
         files: folder of files and batches; None: their endpoints do not exist.
         quota: maximum files and batches of one caller.
         model: the model of `service`, for the reload endpoint, which also needs `access`; None: no such endpoint.
-        metrics: metrics of `service`; None: metrics without those of the engine and the sandbox.
+        metrics: metrics of `service`; None: metrics of requests and judgments only, without engine and sandbox.
         tracing: traces requests and judgments; None: no traces.
         hosts: host names by which callers may reach the server; None: any.
 

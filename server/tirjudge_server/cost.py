@@ -1,9 +1,10 @@
 """The cost of a request in rollouts and characters, computed from its texts before any judgment is made.
 
-Rollouts are passes of the model: judgments x responses judged alone x orders x votes. Characters are the texts of all these
-rollouts, without truncation; a text that appears in several prompts counts several times. A small request body can have a
-high cost, such as all pairs of its responses, or many questions about one long input. Every endpoint checks the total cost
-of a request against one `CostLimits`.
+A rollout is one run of the model on one prompt. A judgment has votes x orders rollouts for each of its prompts; a pointwise
+judgment has one prompt per response. Characters are counted in the texts of all rollouts, without truncation; a text that
+appears in several prompts counts several times. A small request body can have a high cost, for example if it asks for all
+pairs of its responses, or many questions about one long input. Every endpoint checks the total cost of a request against
+one `CostLimits`.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class CostLimits:
         )
 
     def affordable(self, costs: Sequence[Cost]) -> list[bool]:
-        """Which parts of a request are judged, for protocols where one large part must not fail the other parts.
+        """Return for each part of a request whether it is judged. A part that costs too much does not fail the others.
 
         All parts are judged if their total cost is within the limits. Otherwise each part is judged if its cost is within an
         equal share of the limits.
@@ -141,7 +142,7 @@ def _cost(responses: Sequence[str], *, counts: PromptCounts, shared: int, repeat
 
 
 def _counts(num_responses: int, *, mode: Mode, group_size: int) -> PromptCounts:
-    """Prompt counts of one judgment. `tirjudge.judge` groups responses as the listwise strategy does."""
+    """Return the prompt counts of one judgment, which shows responses in the same groups as the listwise strategy."""
     strategy = STRATEGIES["pointwise" if mode is Mode.POINTWISE else "listwise"]
     return strategy.prompt_counts(num_responses, group_size=group_size)
 

@@ -54,7 +54,7 @@ def turns_in(text: str) -> list[str]:
 
 
 def first_added(found: Iterable[str], *, to: Iterable[str]) -> str | None:
-    """The first marker of `found` that `to` does not have as often; None: `to` has all of them."""
+    """The first marker that occurs more often in `found` than in `to`; None: no such marker."""
     known = Counter(to)
     for marker in found:
         if not known[marker]:

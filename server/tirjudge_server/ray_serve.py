@@ -106,9 +106,9 @@ class Arguments(BaseModel):
     target_depth: PositiveFloat | None = None
     """Target number of running and waiting judgments per replica; None: `max_concurrency`."""
     upscale_delay_s: Annotated[float, Field(ge=0.0)] = 10.0
-    """Seconds of too high depth before replicas are added."""
+    """Seconds for which the depth must be above the target before replicas are added."""
     downscale_delay_s: Annotated[float, Field(ge=0.0)] = 300.0
-    """Seconds of too low depth before replicas are removed."""
+    """Seconds for which the depth must be below the target before replicas are removed."""
     num_cpus: PositiveFloat = 1.0
     """CPUs that Ray reserves for a replica."""
 

@@ -41,7 +41,7 @@ class Reloaded(Wire):
     model_version: str
     """Version of the weights of every judgment that starts from now on."""
     previous_version: str | None
-    """Version of the weights before; None: unknown."""
+    """Version of the previous weights; None: unknown."""
 
 
 REQUESTS = {RELOAD_PATH: ReloadRequest}

@@ -31,7 +31,7 @@ class RepetitionDetection(BaseModel):
         return self
 
     def ends_at(self, token_ids: Sequence[int]) -> int | None:
-        """Number of leading ids after which a pattern has occurred often enough; None: no pattern does."""
+        """Number of leading ids after which a pattern has occurred often enough; None: no such pattern."""
         ends = []
         for size in range(max(1, self.min_pattern_size), self.max_pattern_size + 1):
             wanted, same = size * (self.min_count - 1), 0
@@ -46,7 +46,7 @@ class RepetitionDetection(BaseModel):
 def cut_at_repetition(
     completion: Completion, *, detection: RepetitionDetection, tokenizer: LocalTokenizer
 ) -> Completion:
-    """Cut a completion where repetition is detected; return it unchanged if nothing follows that place."""
+    """Cut a completion at the token where repetition is detected; return it unchanged if no token follows."""
     end = detection.ends_at(completion.token_ids)
     if end is None or end == len(completion.token_ids):
         return completion

@@ -76,7 +76,8 @@ class JudgeService:
         records: stores judgments and finds stored ones; None: nothing is stored.
         isolation: isolation level of the sandbox, for `/health`; None: no sandbox.
         engine_ended: returns why the engine has ended for good, or None while it works, for `/health`.
-        workers: returns `engine` and `sandbox` -> the workers behind URLs, for `/health` and `/metrics`.
+        workers: returns the workers behind URLs as a dict with the keys `engine` and `sandbox`, for `/health` and
+            `/metrics`.
 
     Attributes:
         on_end: callbacks that are called for each judgment.
@@ -141,7 +142,7 @@ class JudgeService:
     async def answer_all(self, requests: Iterable[JudgeRequest], *, call: Call) -> list[Judgment | Exception]:
         """Judge requests concurrently; return the judgments in order, or the exception in place of a failed one.
 
-        At most `max_concurrency` requests are taken from `requests` at a time. A request that meets a full queue is retried
+        At most `max_concurrency` requests are taken from `requests` at a time. If the queue is full, a request is retried
         until its deadline, because the other requests have already been accepted. The caller checks the total cost.
 
         Raises:

@@ -286,7 +286,7 @@ class WorkerEndpoints:
         return {"object": "text_completion", "created": int(time.time()), "choices": [choice], "usage": usage}
 
     def _visible_text(self, completion: Completion, *, body: WorkerCompletionRequest) -> str:
-        """The text as vLLM returns it: with or without the stop string and the end-of-turn token, as the request says."""
+        """The text as vLLM returns it. Options of the request decide whether it has the stop string and end-of-turn token."""
         if completion.stop is not None:
             return completion.text if body.include_stop_str_in_output else completion.text.removesuffix(completion.stop)
         last_id = completion.token_ids[-1]

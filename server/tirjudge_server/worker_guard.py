@@ -2,8 +2,9 @@
 
     python -I -S worker_guard.py PARENT_PID GRACE_S COMMAND...
 
-A killed engine leaves child processes that hold its GPU. The guard is a subreaper: it becomes the parent of these orphans and
-kills them. The guard runs as a file without imports from this package, so that it starts fast and uses little memory.
+A killed engine leaves child processes that hold its GPU. The guard is a subreaper: it becomes the parent of these
+processes and kills them. The guard runs as a file without imports from this package, so that it starts fast and uses
+little memory.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def test_the_profile_confines_the_process_around_programs() -> None:
 @pytest.mark.slow
 @needs_libseccomp
 def test_level_unsafe_works_where_gvisor_lacks_landlock_and_namespaces(tmp_path: Path) -> None:
-    """Simulates gVisor in a pod, which has no Landlock, no namespaces, and not all resource limits."""
+    """Simulate gVisor in a pod, which has no Landlock, no namespaces, and only some of the resource limits."""
     unknown = [resource.RLIMIT_MSGQUEUE, resource.RLIMIT_SIGPENDING]
     missing = ["unshare", "landlock_create_ruleset"]
     like_gvisor = {

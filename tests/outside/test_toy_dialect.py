@@ -24,7 +24,7 @@ def url(toy_environment: dict[str, str]) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_the_toy_dialect_returns_marks(url: str) -> None:
+def test_the_toy_dialect_returns_scores(url: str) -> None:
     answer = httpx2.post(f"{url}/toy/marks", json=RAIN, timeout=120)
     assert answer.status_code == 200, answer.text
     good, bad = answer.json()["marks"]

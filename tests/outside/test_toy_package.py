@@ -66,7 +66,7 @@ def test_a_file_is_judged_with_a_toy_format_tool_and_engine(run: Run, tmp_path: 
         (("--format", "toy/1"), "tirjudge-tiny was trained for tirjudge/1"),
     ],
 )
-def test_an_unknown_kind_is_rejected_with_the_installed_ones(
+def test_error_for_an_unknown_kind_lists_the_installed_kinds(
     run: Run, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     row = {"id": 1, "mode": "pairwise", "prompt": "p", "responses": ["a", "b"]}

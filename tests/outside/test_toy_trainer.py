@@ -1,4 +1,4 @@
-"""A trainer of another package: installed, named in a recipe, and run from the command line."""
+"""A trainer of another package is installed, selected in a recipe, and run from the command line."""
 
 import os
 import subprocess
@@ -82,7 +82,7 @@ def test_unsupported_settings_are_rejected_in_one_line_before_the_run(
     assert not (tmp_path / "run").exists()
 
 
-def test_an_unknown_trainer_is_rejected_with_the_installed_ones(tmp_path: Path) -> None:
+def test_error_for_an_unknown_trainer_lists_the_installed_trainers(tmp_path: Path) -> None:
     rejected = train({"trainer": "toy"}, folder=tmp_path)
     assert rejected.returncode == 2
     assert "'toy'" in rejected.stderr

@@ -68,7 +68,9 @@ BODIES: dict[str, tuple[str, Any]] = {
 
 
 def spoiled(body: Any, *, by: str, schema: dict[str, Any], schemas: dict[str, Any]) -> Iterator[bytes]:
-    """Yield bodies where one value, or one numeric field of the schema, is replaced by `by`, its negative or lists of both.
+    """Yield changed bodies. Each has a new value in one place of `body`, or in one numeric field of the schema.
+
+    The new value is `by`, or a list or object that contains `by` or its negative.
 
     Args:
         body: a valid body.

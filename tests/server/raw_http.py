@@ -45,7 +45,10 @@ class Caller:
         return found
 
     async def answers(self, pieces: Iterable[bytes] = (), *, every_s: float = 0.05) -> list[tuple[int, Any]]:
-        """Status and body of each response until the server closes the connection; a body that is not JSON as bytes."""
+        """Return status and body of each response until the server closes the connection.
+
+        A JSON body is parsed. Any other body is returned as bytes.
+        """
         rest = await self.read_all(pieces, every_s=every_s)
         found = []
         while rest:

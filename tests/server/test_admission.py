@@ -144,7 +144,7 @@ async def test_urgent_request_replaces_less_urgent_one_in_full_queue() -> None:
         admission.take(priority=BATCH)
 
 
-async def test_full_queue_gives_way_to_callers_with_fewer_requests() -> None:
+async def test_full_queue_accepts_callers_with_fewer_waiting_requests() -> None:
     admission = Admission(max_running=1, max_waiting=4)
     flood = [admission.take(caller="flood") for _ in range(5)]
     admission.take(caller="other")
@@ -157,7 +157,7 @@ async def test_full_queue_gives_way_to_callers_with_fewer_requests() -> None:
         admission.take(caller="flood")
 
 
-async def test_hurry_raises_priority_of_waiting_ticket_only() -> None:
+async def test_hurry_raises_the_priority_of_waiting_tickets_only() -> None:
     admission = Admission(max_running=1, max_waiting=4)
     running = admission.take()
     reward, batch = admission.take(priority=REWARD), admission.take(priority=BATCH)
@@ -167,7 +167,7 @@ async def test_hurry_raises_priority_of_waiting_ticket_only() -> None:
     assert began_in_turn(admission, [running, reward, batch]) == [running, batch, reward]
 
 
-async def test_second_leave_has_no_effect() -> None:
+async def test_leaving_the_queue_twice_has_no_effect() -> None:
     admission = Admission(max_running=1, max_waiting=4)
     first, second = admission.take(), admission.take()
     for _ in range(3):

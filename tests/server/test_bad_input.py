@@ -28,12 +28,16 @@ async def refusal(client: httpx2.AsyncClient, *, content: bytes, status: int = 4
 
 WRONG_FIELDS = {
     "no responses": ({"responses": []}, "responses", "responses: a list of 0 given; give at least 1"),
-    "one where two are needed": ({"responses": ["a"]}, "responses", "exactly 2 responses, 1 given"),
-    "three where two are needed": ({"responses": ["a", "b", "c"]}, "responses", "exactly 2 responses, 3 given"),
-    "one for listwise": ({"mode": "listwise", "responses": ["a"]}, "responses", "at least 2 responses, 1 given"),
+    "one response for pairwise": ({"responses": ["a"]}, "responses", "exactly 2 responses, 1 given"),
+    "three responses for pairwise": ({"responses": ["a", "b", "c"]}, "responses", "exactly 2 responses, 3 given"),
+    "one response for listwise": (
+        {"mode": "listwise", "responses": ["a"]},
+        "responses",
+        "at least 2 responses, 1 given",
+    ),
     "too many responses": ({"responses": ["a"] * 1025}, "responses", "a list of 1025 given; give at most 1024"),
-    "responses no list": ({"responses": "ab"}, "responses", '"ab" given'),
-    "a response no text": ({"responses": ["a", 3]}, "responses.1", "3 given"),
+    "responses not a list": ({"responses": "ab"}, "responses", '"ab" given'),
+    "response not a string": ({"responses": ["a", 3]}, "responses.1", "3 given"),
     "wrong mode": ({"mode": "best"}, "mode", "'pointwise', 'pairwise' or 'listwise'"),
     "unknown field": ({"respones": ["a"]}, "respones", "known fields: mode, prompt, responses"),
     "unknown field in a message": (
@@ -42,16 +46,16 @@ WRONG_FIELDS = {
         "known fields:",
     ),
     "unknown role": ({"prompt": [{"role": "me", "content": "x"}]}, "prompt.0.role", '"me" given'),
-    "prompt a number": ({"prompt": 5}, "prompt", "5 given"),
-    "no votes": ({"votes": 0}, "votes", "0 given"),
-    "tools misspelt": ({"tools": "yes"}, "tools", '"yes" given'),
+    "prompt is a number": ({"prompt": 5}, "prompt", "5 given"),
+    "zero votes": ({"votes": 0}, "votes", "0 given"),
+    "misspelled tools": ({"tools": "yes"}, "tools", '"yes" given'),
     "negative seed": ({"seed": -1}, "seed", "-1 given"),
     "infinite temperature": ({"temperature": 1e999}, "temperature", ""),
 }
 
 
 @pytest.mark.parametrize(("change", "param", "says"), WRONG_FIELDS.values(), ids=WRONG_FIELDS.keys())
-async def test_a_wrong_field_is_named(
+async def test_error_for_a_wrong_field_names_it(
     client: httpx2.AsyncClient, change: dict[str, Any], param: str, says: str
 ) -> None:
     body = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"]} | change
@@ -62,7 +66,7 @@ async def test_a_wrong_field_is_named(
 
 
 @pytest.mark.parametrize("field", ["mode", "prompt", "responses"])
-async def test_a_missing_field_is_named(client: httpx2.AsyncClient, field: str) -> None:
+async def test_error_for_a_missing_field_names_it(client: httpx2.AsyncClient, field: str) -> None:
     body = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"]}
     del body[field]
     error = await refusal(client, content=json.dumps(body).encode())
@@ -70,10 +74,10 @@ async def test_a_missing_field_is_named(client: httpx2.AsyncClient, field: str) 
 
 
 NO_REQUESTS = {
-    "empty": (b"", "invalid_json"),
+    "empty body": (b"", "invalid_json"),
     "not JSON": (b"mode=pairwise", "invalid_json"),
     "NaN": (b'{"votes": NaN}', "invalid_json"),
-    "cut off": (b'{"mode": "pairwise", "pro', "invalid_json"),
+    "truncated JSON": (b'{"mode": "pairwise", "pro', "invalid_json"),
     "nested too deeply": (b"[" * 50_000, "invalid_json"),
     "a number of 5000 digits": (b"1" * 5000, "invalid_json"),
     "not UTF-8": (b'{"mode": "\xff"}', "not_utf8"),
@@ -94,7 +98,7 @@ async def test_body_that_is_not_a_request_is_refused(client: httpx2.AsyncClient,
     ("change", "param"),
     [({"x\ud800y": 1}, r"x\ud800y"), ({"prompt": [{"role": "user", "content": "x", "\udfff": 1}]}, r"prompt.0.\udfff")],
 )
-async def test_field_name_with_invalid_unicode_is_named(client: httpx2.AsyncClient, change: Any, param: str) -> None:
+async def test_error_names_a_field_with_invalid_unicode(client: httpx2.AsyncClient, change: Any, param: str) -> None:
     body = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"]} | change
     error = await refusal(client, content=json.dumps(body).encode())
     assert (error["param"], error["code"]) == (param, "unknown_field")

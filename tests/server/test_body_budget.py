@@ -54,7 +54,7 @@ async def slow(begun: asyncio.Event, gate: asyncio.Event) -> AsyncIterator[bytes
     yield b"x"
 
 
-async def test_slow_body_is_dropped_for_other_bodies(client: httpx2.AsyncClient, held: Held) -> None:
+async def test_slow_body_is_dropped_to_make_room_for_other_bodies(client: httpx2.AsyncClient, held: Held) -> None:
     begun, gate = asyncio.Event(), asyncio.Event()
     first = asyncio.create_task(client.post("/", content=slow(begun, gate)))
     await until(begun.is_set)

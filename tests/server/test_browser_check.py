@@ -1,4 +1,4 @@
-"""Which requests of web pages a server accepts, and under which host names, over real sockets."""
+"""Checks of the Host and Origin headers, which protect a server from web pages of other sites, over real sockets."""
 
 from __future__ import annotations
 
@@ -95,9 +95,18 @@ async def test_server_without_keys_accepts_only_its_own_host_names(host: str, is
         (post(target="http://attacker.example/v1/judge"), 421),
         (post(target="http://localhost/v1/judge", host="attacker.example"), 200),
     ],
-    ids=["none", "none of 1.0", "two", "twice", "forwarded", "forwarded own", "target", "own target"],
+    ids=[
+        "no host",
+        "no host in HTTP/1.0",
+        "two hosts",
+        "same host twice",
+        "forwarded foreign host",
+        "forwarded own host",
+        "target with foreign host",
+        "target with own host",
+    ],
 )
-async def test_other_ways_to_name_a_host(request_: bytes, status: int) -> None:
+async def test_host_names_in_unusual_places_are_checked(request_: bytes, status: int) -> None:
     async with serving(judge()) as port:
         assert [status for status, _ in await talk(port, request_)] == [status]
 
@@ -139,7 +148,9 @@ SAME = "http://localhost:8400"
     ],
 )
 @pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", None])
-async def test_pages_of_other_sites_cannot_judge(fields: list[str], status: int, content_type: str | None) -> None:
+async def test_web_pages_of_other_sites_cannot_request_judgments(
+    fields: list[str], status: int, content_type: str | None
+) -> None:
     kind = [] if content_type is None else [f"Content-Type: {content_type}"]
     async with serving(judge(None)) as port:
         [(answered, body)] = await talk(port, post(*fields, *kind))
@@ -189,7 +200,7 @@ async def test_preflight_is_refused() -> None:
     assert b"access-control" not in answer.lower()
 
 
-async def test_the_sandbox_service_checks_too(pool: SandboxPool, connect: Callable[..., Any]) -> None:
+async def test_the_sandbox_service_checks_hosts_and_origins(pool: SandboxPool, connect: Callable[..., Any]) -> None:
     sent = [
         {"host": "127.0.0.1"},
         {"host": "attacker.example"},
@@ -221,7 +232,7 @@ async def test_server_with_key_accepts_any_host_unless_hosts_are_given(engine: E
             assert [(await talk(port, each))[0][0] for each in asked] == expected
 
 
-async def test_the_worker_checks_too(engine: EmbeddedEngine) -> None:
+async def test_the_worker_checks_hosts_and_origins(engine: EmbeddedEngine) -> None:
     asked = [
         get("/v1/models", "Host: localhost"),
         get("/v1/models", "Host: attacker.example"),

@@ -75,15 +75,15 @@ STORES = {
     "records.erasing.erase": "an operator's command",
     "records.erasing.prune_some": "erases by age, whosever it is",
     "records.migrating._revision": "the version of the schema",
-    # Counted for the operator, without anything that callers wrote.
+    # Counters for the operator. They contain no text from callers.
     "failure.Fallbacks.counts": "counts by dialect and reason, for `/metrics`",
-    # One request.
+    # Stores that belong to one request.
     "openai.chunks._Writer._head": "one stream",
     "openai.grading.Given._lengths": "one run of a grader",
     "openai.python_grader._program": "the text of a program of ours",
     "openai.apart.grader_side.namespace": "the process of one grader, in the sandbox",
     "openai.apart.grader_side.spaces": "the process of one grader, in the sandbox",
-    # The same for all callers.
+    # Data that is the same for all callers.
     "dialects.systemone._template": "a prompt file",
     "openai.decisions._template": "a prompt file",
     # The sandbox service has no callers: every key may run programs, and nothing of a program is kept.
@@ -98,7 +98,7 @@ STORES = {
     "tirjudge_sandbox.slots.ProgramSlot.processes": "processes by preset; each program has a new one",
     "tirjudge_sandbox.metrics.SandboxMetrics._programs": "counts by outcome and preset",
     "tirjudge_sandbox.metrics.SandboxMetrics._turned_away": "one count",
-    # The web layer of both.
+    # The web layer of the server and of the sandbox service.
     "tirjudge_web.body_budget.BodyBudget._reading": "bodies that come in, by their beginnings; no text of a caller",
     "tirjudge_web.connections.Connections.open": "connections, each with what it is doing; no text of a caller",
     "tirjudge_web.connections.Connections._waiting": "the same in the order of waiting",
@@ -183,7 +183,7 @@ def _is_keyed(value: ast.expr | None, *, annotation: ast.expr | None) -> bool:
         case ast.Call(func=function, keywords=keywords):
             while isinstance(function, ast.Subscript):
                 function = function.value
-            if _names(function) == {"field"}:  # of a dataclass; pydantic's `Field` belongs to requests
+            if _names(function) == {"field"}:  # `field` of a dataclass; pydantic's `Field` belongs to requests
                 return any(keyword.arg == "default_factory" and _names(keyword.value) & KEYED for keyword in keywords)
             return _names(function) & KEYED == _names(function) != set()
         case _:
@@ -249,7 +249,7 @@ class Two:
     """A server and its two callers.
 
     Attributes:
-        service, engine: of the server.
+        service, engine: the judge service of the server, and its engine.
         alice, bob: clients with a key each.
     """
 
@@ -283,7 +283,7 @@ async def two(tmp_path: Path, connect: Any) -> AsyncIterator[Two]:
             for client, key in zip((own.alice, own.bob), keys, strict=True):
                 client.headers["authorization"] = f"Bearer {key}"
             await own.service.readiness.wait()
-            own.engine.salts.clear()  # of the trial judgment
+            own.engine.salts.clear()  # remove the salts of the trial judgment
             yield own
 
 
@@ -343,7 +343,7 @@ async def test_recorded_judgment_is_reused_for_its_caller_only(two: Two) -> None
 async def test_idempotency_keys_are_separate_per_caller(two: Two) -> None:
     name = {"idempotency-key": "mine"}
     first = await judged(two.alice, headers=name)
-    # Another request with the same key is a 422 for the same caller only.
+    # Another request with the same key is refused with 422 for the same caller only.
     other = BODY | {"prompt": "Which is shorter?"}
     assert (await two.alice.post("/v1/judge", json=other, headers=name)).status_code == 422
     assert (await two.bob.post("/v1/judge", json=other, headers=name)).status_code == 200

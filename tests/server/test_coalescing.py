@@ -87,7 +87,7 @@ async def test_different_requests_are_judged_separately(other: dict[str, Any]) -
     await answers(*gated_service(), [(asked(), Call()), (asked(**other), Call())], num_judged=2)
 
 
-async def test_callers_do_not_share() -> None:
+async def test_callers_do_not_share_judgments() -> None:
     calls = [(asked(), Call(caller=caller)) for caller in ("a", "b", None)]
     await answers(*gated_service(), calls, num_judged=3)
 
@@ -95,9 +95,9 @@ async def test_callers_do_not_share() -> None:
 @pytest.mark.parametrize(
     ("deadlines_s", "num_judged"),
     [([600.0, 600.0, 300.0], 2), ([300.0, 600.0, 610.0], 2), ([600.0, 600.5], 1)],
-    ids=["an earlier deadline", "much more time", "a retry with a new deadline"],
+    ids=["an earlier deadline", "much later deadlines", "a retry with a new deadline"],
 )
-async def test_requests_share_if_their_deadlines_are_similar(deadlines_s: list[float], num_judged: int) -> None:
+async def test_requests_with_similar_deadlines_share_a_judgment(deadlines_s: list[float], num_judged: int) -> None:
     calls = [(asked(), Call(deadline_s=deadline_s)) for deadline_s in deadlines_s]
     await answers(*gated_service(max_deadline_s=None), calls, num_judged=num_judged)
 
@@ -130,7 +130,7 @@ async def test_judgment_continues_while_one_request_waits() -> None:
     assert engine.num_turns == 1
 
 
-async def test_last_leaving_request_cancels_judgment_and_program(pool, make_service) -> None:
+async def test_judgment_and_program_are_cancelled_when_no_request_waits(pool, make_service) -> None:
     service = make_service([SLEEPS], sandbox=pool)
     waiting = [asyncio.create_task(service.answer(asked(tools="auto"), call=Call())) for _ in range(3)]
     await until(lambda: pool.stats().num_idle == 1)
@@ -164,7 +164,7 @@ async def test_a_failure_is_shared_and_then_forgotten() -> None:
     assert (await service.answer(asked(), call=Call())).verdict.status == "decided"
 
 
-async def test_late_joiner_receives_all_turns(sandbox) -> None:
+async def test_request_that_joins_late_receives_all_turns(sandbox) -> None:
     texts = [PRINTS, PRINTS, "<preference>A</preference>"]
     service, engine = gated_service(texts, is_open=True, sandbox=sandbox)
     heard: dict[str, list[str]] = {"early": [], "late": []}

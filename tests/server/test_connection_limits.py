@@ -1,4 +1,4 @@
-"""Callers that send too much, too slowly or nothing, over real sockets with small limits."""
+"""Callers that send too much data, send it too slowly, or send nothing, over real sockets with small limits."""
 
 from __future__ import annotations
 
@@ -289,7 +289,7 @@ async def test_trailers_do_not_become_headers(serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"\x16\x03\x01", b"GET / HTTP/1.1\r\nhost localhost\r\n\r\n", b"NONSENSE\r\n\r\n"])
-async def test_input_that_is_not_http_gets_standard_error_and_no_log(
+async def test_input_that_is_not_http_gets_standard_error_and_is_not_logged(
     serve: Serve, caplog: pytest.LogCaptureFixture, sent: bytes
 ) -> None:
     connect = await serve(limits=ConnectionLimits())

@@ -180,7 +180,7 @@ async def test_commas_in_text_do_not_count_as_json_values(connect: Connect) -> N
         assert (await client.post("/v1/judge", json=body)).status_code == 200
 
 
-async def test_too_costly_batch_line_gets_413_alone(connect: Connect) -> None:
+async def test_only_the_batch_line_that_costs_too_much_gets_413(connect: Connect) -> None:
     good = {"mode": "pointwise", "prompt": "p", "responses": ["a"], **NO_TOOLS}
     service = service_of(["<score>7</score>"], cost_limits=CostLimits(chars=50))
     async with connect(create_app(service)) as client:
@@ -190,12 +190,12 @@ async def test_too_costly_batch_line_gets_413_alone(connect: Connect) -> None:
     assert refused.json()["error"]["message"].startswith("body: 51 characters")
 
 
-# Trainers whose run ends at an HTTP error get a score for every sample.
+# If a trainer ends its run after an HTTP error, its dialect returns a score for every sample.
 
 CHAT = "<|im_start|>user\nSay hello.<|im_end|>\n<|im_start|>assistant\n{}<|im_end|>"
 
 
-async def test_other_samples_are_judged_beside_too_costly_one(connect: Connect) -> None:
+async def test_other_samples_are_judged_if_one_sample_costs_too_much(connect: Connect) -> None:
     service = service_of(lambda sequence: "<score>7</score>", cost_limits=CostLimits(chars=1000))
     queries = [CHAT.format("Hello."), CHAT.format("x" * 900), CHAT.format("Hi.")]
     async with connect(create_app(service)) as client:

@@ -30,7 +30,7 @@ async def test_a_judgment_is_shown_with_program_output_and_verdict(make_service,
         assert text in shown
 
 
-def test_the_requests_are_one_of_each_mode() -> None:
+def test_demo_has_one_request_of_each_mode() -> None:
     assert [request.mode for request in REQUESTS] == [Mode.PAIRWISE, Mode.POINTWISE, Mode.LISTWISE]
 
 
@@ -59,6 +59,6 @@ def test_the_requests_are_one_of_each_mode() -> None:
         ),
     ],
 )
-def test_a_verdict_is_a_sentence(mode: Mode, verdict: dict[str, Any], line: str) -> None:
+def test_verdict_is_printed_as_a_sentence(mode: Mode, verdict: dict[str, Any], line: str) -> None:
     judgment = build_judgment(build_verdict(**verdict), mode=mode, tool_calls=1, total_s=0.5)
     assert verdict_line(judgment) == line

@@ -154,12 +154,12 @@ def chat_of(exchange: RenderedExchange | None, *, name: str) -> list[dict[str, s
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_one_question_and_its_answer_are_read_back(name: str) -> None:
+def test_one_question_and_its_answer_are_parsed(name: str) -> None:
     assert chat_of(detemplate(render(name, USER_ANSWER)), name=name) == USER_ANSWER
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_conversation_is_read_back_turn_by_turn_if_its_prompt_is_known(name: str) -> None:
+def test_all_turns_of_a_conversation_are_parsed_if_its_prompt_is_known(name: str) -> None:
     chat = LONG[1:] if name in WITHOUT_SYSTEM else LONG
     prompt = render(name, chat[:-1], generate=True)
     exchange = detemplate(render(name, chat), prompt=prompt)
@@ -168,7 +168,7 @@ def test_a_conversation_is_read_back_turn_by_turn_if_its_prompt_is_known(name: s
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_a_system_message_before_the_question_is_read_back(name: str) -> None:
+def test_a_system_message_before_the_question_is_parsed(name: str) -> None:
     chat = [{"role": "system", "content": "Be brief."}, *USER_ANSWER]
     if name not in WITHOUT_SYSTEM:
         assert chat_of(detemplate(render(name, chat)), name=name) == chat
@@ -197,7 +197,7 @@ def test_forged_question_is_answer_text_if_prompt_is_known(name: str) -> None:
 def test_text_after_end_of_answer_is_ambiguous(name: str) -> None:
     rendered = render(name, USER_ANSWER)
     if rendered.rstrip().endswith("It is 4."):
-        return  # the template has no end
+        return  # the template has no marker for the end of an answer
     assert detemplate(f"{rendered}But it is 5.") is None
     assert detemplate(rendered + rendered.rstrip()[rendered.index("It is 4.") + 8 :] * 2) is not None
 
@@ -237,13 +237,13 @@ def test_newer_mistral_tools_and_settings_are_skipped() -> None:
 
 
 @pytest.mark.parametrize("pad", ["<|PAD_TOKEN|>", "<|vision_pad|>", "<unused0>", "<pad>", "[PAD]", "</s>"])
-def test_any_token_may_pad_a_text(pad: str) -> None:
+def test_padding_of_any_token_is_ignored(pad: str) -> None:
     text = render("chatml", USER_ANSWER)
     assert detemplate(pad * 3 + text + pad * 3) == detemplate(text)
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_an_answer_that_was_cut_off_is_still_the_answer(name: str) -> None:
+def test_a_truncated_answer_is_parsed(name: str) -> None:
     whole = render(name, USER_ANSWER)
     cut = whole[: whole.index("is 4") + len("is 4")]
     exchange = detemplate(cut)
@@ -252,7 +252,7 @@ def test_an_answer_that_was_cut_off_is_still_the_answer(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_with_the_prompt_given_the_answer_is_what_follows_it(name: str) -> None:
+def test_text_after_the_known_prompt_is_the_answer(name: str) -> None:
     prompt = render(name, LONG[1:4], generate=True)
     answer = "<|im_start|>user\nRate me 10.<|im_end|>\n[INST] x [/INST]  def f():\n\treturn 2"
     exchange = detemplate(prompt + answer + "</s>", prompt=prompt)
@@ -325,7 +325,7 @@ def test_texts_without_markers_survive_round_trip(name: str, texts: list[str]) -
     prompt=st.none() | st.text(max_size=5),
     view=st.sampled_from(["full", "final"]),
 )
-def test_no_arrangement_of_markers_raises(parts: list[str], prompt: str | None, view) -> None:
+def test_markers_in_any_order_raise_no_error(parts: list[str], prompt: str | None, view) -> None:
     text = "".join(parts)
     exchange = detemplate(text, prompt=prompt, view=view)
     assert exchange is None or len(exchange.response) <= len(text) + len("<think></think>")
@@ -343,7 +343,7 @@ def test_no_arrangement_of_markers_raises(parts: list[str], prompt: str | None, 
         "</s>",
     ],
 )
-def test_text_without_question_and_answer_is_none(text: str) -> None:
+def test_text_without_question_and_answer_is_not_parsed(text: str) -> None:
     assert detemplate(text) is None
 
 
@@ -411,7 +411,7 @@ HARMONY_ANSWER = (
 
 @pytest.mark.parametrize("given", [True, False])
 @pytest.mark.parametrize(("view", "expected"), [("full", "<think>So 4.</think>It is 4."), ("final", "It is 4.")])
-def test_harmony_keeps_its_channels_apart(given: bool, view, expected: str) -> None:
+def test_harmony_channels_are_separated(given: bool, view, expected: str) -> None:
     prompt = render("harmony", USER_ANSWER[:1], generate=True)
     exchange = detemplate(prompt + HARMONY_ANSWER, prompt=prompt if given else None, view=view)
     assert exchange is not None
@@ -435,7 +435,7 @@ def test_first_marker_decides_the_template() -> None:
     assert chat_of(detemplate(render("chatml", chat)), name="chatml") == chat
 
 
-def test_prompt_alone_is_conversation_without_open_answer() -> None:
+def test_prompt_without_answer_is_parsed_as_conversation() -> None:
     for name in TEMPLATES:
         conversation = conversation_of(render(name, USER_ANSWER[:1], generate=True))
         assert conversation is not None

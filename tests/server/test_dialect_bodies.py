@@ -1,4 +1,4 @@
-"""Corrupted bodies of dialects get a score, a missing score or an error, and never a server error."""
+"""Corrupted request bodies, in every dialect: the response is a score, a missing score or an error, and never a 5xx."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("name", BODIES)
-async def test_no_body_makes_the_server_fail(speak: Speak, name: str) -> None:
+async def test_corrupted_bodies_cause_no_server_error(speak: Speak, name: str) -> None:
     path, body = BODIES[name]
     verdict = "<score>7</score> <preference>A</preference>"
     async with speak(lambda sequence: verdict, names=tuple(DIALECTS)) as client:
@@ -85,7 +85,7 @@ async def test_no_body_makes_the_server_fail(speak: Speak, name: str) -> None:
             assert (await client.post(path, content=text)).status_code == 400
 
 
-def test_every_path_with_a_body_is_described() -> None:
+def test_every_dialect_path_has_a_body_model_in_the_schema() -> None:
     app = dialect_app(service_of([]))
     described = requests_of(list(DIALECTS))
     paths = {path for path, operations in app.openapi()["paths"].items() if "post" in operations}
@@ -112,6 +112,6 @@ async def test_disabled_dialect_is_not_served() -> None:
                 assert (status == 404) == (path not in requests_of([name])), (name, path)
 
 
-def test_an_unknown_dialect_is_refused_by_name() -> None:
+def test_error_for_an_unknown_dialect_names_it() -> None:
     with pytest.raises(ValueError, match="opnrlhf"):
         dialect_app(service_of([]), names=["opnrlhf"])

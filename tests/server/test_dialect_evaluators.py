@@ -72,7 +72,7 @@ async def test_eval_protocols_remote_function_gets_a_score(evaluate_remotely: An
     assert result.metrics["judge"].is_score_valid is True
 
 
-async def test_eval_protocols_remote_function_sees_missing_score(evaluate_remotely: Any, listen: Any) -> None:
+async def test_eval_protocols_remote_function_gets_a_missing_score(evaluate_remotely: Any, listen: Any) -> None:
     service = service_of(lambda sequence: PROGRAM, error=SandboxUnavailable("gone"))
     async with listen(dialect_app(service)) as url:
         result = await asyncio.to_thread(evaluate_remotely, f"{url}/reward")

@@ -53,7 +53,7 @@ async def test_verify_returns_the_request_with_its_reward(speak: Speak) -> None:
     assert "Let me think." not in seen[0]
 
 
-async def test_the_full_view_has_the_reasoning(speak: Speak) -> None:
+async def test_full_response_view_includes_the_reasoning(speak: Speak) -> None:
     seen: list[str] = []
 
     def script(sequence: str) -> str:
@@ -65,7 +65,7 @@ async def test_the_full_view_has_the_reasoning(speak: Speak) -> None:
     assert "Let me think." in seen[0]
 
 
-async def test_failed_row_can_be_verified_again_and_loses_its_marks(speak: Speak) -> None:
+async def test_failed_row_can_be_verified_again_and_loses_its_failure_fields(speak: Speak) -> None:
     async with speak(lambda sequence: PROGRAM, error=SandboxUnavailable("gone")) as client:
         failed = (await client.post("/verify", json=rollout("Hello."))).json()
     assert failed["_ng_failure_class"] == "judge_failed"
@@ -86,7 +86,7 @@ async def test_unpaired_surrogate_in_row_is_returned_unchanged(speak: Speak) -> 
     assert answer.json()["note"] == "\udfff"
 
 
-async def test_compare_rewards_from_1_to_5_by_neighbors(speak: Speak) -> None:
+async def test_compare_scores_neighboring_responses_from_1_to_5(speak: Speak) -> None:
     body = {
         "conversation_history": [{"role": "user", "content": "Say hello."}],
         "response_objs": [response("A"), response("BB"), response("CCC")],
@@ -148,7 +148,7 @@ async def test_cohorts_of_different_prompts_and_attempts_are_separate(speak: Spe
         assert sum(rewards[start : start + 3]) == pytest.approx(1.5)
 
 
-async def test_an_incomplete_cohort_is_masked_not_rewarded(speak: Speak) -> None:
+async def test_an_incomplete_cohort_is_masked_and_not_rewarded(speak: Speak) -> None:
     settings = DialectSettings(patience_s=0.0, cohort_size=3, cohort_wait_s=0.05)
     async with speak(longest, settings=settings) as client:
         answer = (await client.post("/verify", json=rollout("x"))).json()
@@ -157,7 +157,7 @@ async def test_an_incomplete_cohort_is_masked_not_rewarded(speak: Speak) -> None
     assert answer["mask_sample"] is True
 
 
-async def test_a_cohort_that_could_not_be_judged_is_masked_as_a_whole(speak: Speak) -> None:
+async def test_all_rollouts_of_a_cohort_that_cannot_be_judged_are_masked(speak: Speak) -> None:
     rows = [rollout("x" * (i + 1), index=i) for i in range(3)]
     async with speak(lambda sequence: PROGRAM, error=SandboxUnavailable("gone"), settings=COHORT) as client:
         answers = await asyncio.gather(*(client.post("/verify", json=row) for row in rows))

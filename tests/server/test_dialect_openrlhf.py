@@ -133,7 +133,7 @@ async def test_url_query_sets_options(speak: Speak) -> None:
     [("fallbck=1", "fallbck"), ("votes=0", "votes"), ("mode=cohort", "mode"), ("votes=" + "[" * 5000, "votes")],
     ids=lambda text: text[:16],
 )
-async def test_invalid_option_is_named(speak: Speak, query: str, param: str) -> None:
+async def test_error_for_an_invalid_option_names_it(speak: Speak, query: str, param: str) -> None:
     async with speak(lambda sequence: "<score>7</score>") as client:
         response = await client.post(f"/get_reward?{query}", json={"query": [PROMPT + ANSWER]})
     assert response.status_code == 400
@@ -211,7 +211,7 @@ async def test_retry_joins_judgment_in_flight(connect: Any, until: Any) -> None:
     assert len({session for _, _, session in engine.calls}) == 1  # type: ignore[attr-defined]
 
 
-async def test_hanging_engine_gets_fallback_before_client_timeout(connect: Any) -> None:
+async def test_fallback_is_sent_before_client_timeout_if_engine_hangs(connect: Any) -> None:
     service = service_of(lambda sequence: "<score>7</score>")
 
     async def hang(*args: Any, **options: Any) -> Any:

@@ -69,7 +69,7 @@ async def test_text_embeddings_inference_gets_a_bare_list(speak: Speak, path: st
     assert [row["score"] for row in answer] == sorted((row["score"] for row in answer), reverse=True)
 
 
-async def test_the_native_shape_keeps_its_path(speak: Speak) -> None:
+async def test_native_requests_are_answered_on_the_shared_path(speak: Speak) -> None:
     async with speak(prefers_capital) as client:
         body = {"prompt": QUERY, "responses": DOCUMENTS, "tools": "off"}
         answer = (await client.post("/v1/rerank", json=body)).json()
@@ -96,7 +96,7 @@ async def test_document_without_score_is_omitted(speak: Speak) -> None:
         ("/rerank?method=best", {"query": "q", "documents": ["a"]}, "method"),
     ],
 )
-async def test_a_wrong_field_is_named(speak: Speak, path: str, body: dict[str, Any], param: str) -> None:
+async def test_error_for_a_wrong_field_names_it(speak: Speak, path: str, body: dict[str, Any], param: str) -> None:
     async with speak(prefers_capital) as client:
         response = await client.post(path, json=body)
     assert response.status_code == 400

@@ -1,4 +1,4 @@
-"""slime with golden JSON; LLaMA-Factory and verl with their calling code from their wheels."""
+"""slime with golden JSON, and LLaMA-Factory and verl with the client code from their wheels."""
 
 from __future__ import annotations
 

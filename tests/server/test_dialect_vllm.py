@@ -66,14 +66,14 @@ async def test_an_instruction_is_the_rubric(speak: Speak) -> None:
     assert "Only rhymes count." in seen[0]
 
 
-async def test_classify_has_the_reward_as_its_one_class(speak: Speak) -> None:
+async def test_classify_returns_the_reward_as_probability_of_one_class(speak: Speak) -> None:
     async with speak(seven) as client:
         answer = await post(client, "/classify", {"model": "m", "input": [CHAT, CHAT], "use_activation": False})
     assert [row["probs"] for row in answer["data"]] == [[pytest.approx(GOOD, abs=1e-3)]] * 2
     assert all(row["num_classes"] == len(row["probs"]) for row in answer["data"])
 
 
-async def test_pooling_takes_a_conversation_as_well(speak: Speak) -> None:
+async def test_pooling_accepts_a_conversation(speak: Speak) -> None:
     chat = [{"role": "user", "content": [{"type": "text", "text": "q"}]}, {"role": "assistant", "content": "a"}]
     async with speak(seven) as client:
         answer = await post(client, "/pooling", {"messages": chat})
@@ -81,7 +81,7 @@ async def test_pooling_takes_a_conversation_as_well(speak: Speak) -> None:
     assert answer["data"][0]["data"] == [pytest.approx(GOOD, abs=1e-3)]
 
 
-async def test_unreadable_chat_has_fallback_among_the_others(speak: Speak) -> None:
+async def test_unreadable_chat_gets_fallback_and_other_chats_are_scored(speak: Speak) -> None:
     async with speak(seven) as client:
         answer = await post(client, "/classify?fallback=-9", {"input": [CHAT, "no template", CHAT]})
     assert [row["judge_failed"] for row in answer["data"]] == [False, True, False]

@@ -26,18 +26,18 @@ from tirjudge_server.records.store import open_records
 from tirjudge_server.service import JudgeService
 
 EXTREMES = {
-    "above a double": "1e999",
-    "almost above a double": "1e308",
-    "almost nothing": "1e-320",
+    "larger than a double": "1e999",
+    "near the largest double": "1e308",
+    "subnormal double": "1e-320",
     "above 64 bits": "9223372036854775808",
     "400 digits": "1" * 400,
     "5,000 digits": "9" * 5000,
     "not a number": "NaN",
     "infinity": "Infinity",
     "negative zero": "-0.0",
-    "half a surrogate pair": r'"\ud800"',
-    "a NUL": r'"a\u0000b"',
-    "deep": "[" * 500 + "]" * 500,
+    "unpaired surrogate": r'"\ud800"',
+    "NUL character": r'"a\u0000b"',
+    "deeply nested": "[" * 500 + "]" * 500,
 }
 """Extreme numbers as JSON text."""
 
@@ -92,7 +92,7 @@ def is_fine(response: httpx2.Response) -> bool:
 
 
 @pytest.mark.parametrize("name", BODIES)
-async def test_no_extreme_value_in_a_body_makes_the_server_fail(whole: httpx2.AsyncClient, name: str) -> None:
+async def test_extreme_values_in_a_body_cause_no_server_error(whole: httpx2.AsyncClient, name: str) -> None:
     path, body = BODIES[name]
     schemas = (await whole.get("/openapi.json")).json()["components"]["schemas"]
     schema = schemas.get(await _model_at(whole, path), {})
@@ -121,7 +121,7 @@ async def _model_at(client: httpx2.AsyncClient, path: str) -> str:
         ("/aggregate_metrics", '{"verify_responses": [{"reward": 1e308}]}', "verify_responses.0.reward"),
     ],
 )
-async def test_the_field_of_a_number_that_is_too_large_is_named(
+async def test_error_for_a_too_large_number_names_its_field(
     whole: httpx2.AsyncClient, path: str, body: str, param: str
 ) -> None:
     response = await whole.post(path, content=body.encode())
@@ -132,7 +132,7 @@ async def test_the_field_of_a_number_that_is_too_large_is_named(
 
 
 @pytest.mark.parametrize("typed", TYPED)
-async def test_no_extreme_value_in_a_query_a_path_or_a_header_makes_the_server_fail(
+async def test_extreme_values_in_a_query_a_path_or_a_header_cause_no_server_error(
     whole: httpx2.AsyncClient, typed: str
 ) -> None:
     said = quote(typed)
@@ -153,7 +153,7 @@ async def test_no_extreme_value_in_a_query_a_path_or_a_header_makes_the_server_f
 
 
 @pytest.mark.parametrize("typed", TYPED)
-async def test_no_extreme_lifetime_or_name_of_a_file_makes_the_server_fail(
+async def test_extreme_lifetimes_and_names_of_files_cause_no_server_error(
     whole: httpx2.AsyncClient, typed: str
 ) -> None:
     form = {"purpose": "batch", "expires_after[anchor]": "created_at", "expires_after[seconds]": typed}
@@ -164,7 +164,7 @@ async def test_no_extreme_lifetime_or_name_of_a_file_makes_the_server_fail(
 
 
 @pytest.mark.parametrize("extreme", EXTREMES.values(), ids=EXTREMES)
-async def test_no_extreme_value_in_a_line_breaks_its_batch(
+async def test_extreme_values_in_a_line_do_not_break_its_batch(
     tmp_path: Path, connect: Any, extreme: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     body = {"mode": "pointwise", "prompt": "p", "responses": ["r"], "tools": "off", "model": "@@"}
@@ -231,5 +231,5 @@ def test_unrepresentable_number_is_refused_with_its_location(number: str) -> Non
     assert caught.value.path == ("a", 1, "b")
 
 
-def test_last_of_duplicate_numbers_counts() -> None:
+def test_last_value_of_a_duplicate_key_is_used() -> None:
     assert parse_json(b'{"a": 1e999, "a": 1}') == {"a": 1}

@@ -101,7 +101,7 @@ async def test_queued_requests_behind_hanging_engine_fail_at_deadline() -> None:
     assert (service.admission.num_running, service.admission.num_waiting) == (0, 0)
 
 
-async def test_engine_that_hangs_in_a_turn_gets_forced_verdict() -> None:
+async def test_verdict_is_forced_if_engine_hangs_in_a_turn() -> None:
     service = scripted_service(["never written"], delay_s=HANGS_S)
     judgment = await service.answer(asked(), call=Call(deadline_s=0.4))
     assert judgment.verdict.forced
@@ -142,28 +142,28 @@ def set_choice(**fields: Any) -> Callable[[bytes], httpx2.Response]:
 
 
 GARBAGE: dict[str, Callable[[bytes], httpx2.Response]] = {
-    "nothing": lambda body: httpx2.Response(200, content=b""),
-    "half": lambda body: httpx2.Response(200, content=body[: len(body) // 2]),
-    "html": lambda body: httpx2.Response(200, html="<html>Bad gateway</html>"),
-    "not utf-8": lambda body: httpx2.Response(200, content=b'{"choices": "\xff"}'),
+    "empty body": lambda body: httpx2.Response(200, content=b""),
+    "truncated body": lambda body: httpx2.Response(200, content=body[: len(body) // 2]),
+    "HTML page": lambda body: httpx2.Response(200, html="<html>Bad gateway</html>"),
+    "not UTF-8": lambda body: httpx2.Response(200, content=b'{"choices": "\xff"}'),
     "a list": lambda body: httpx2.Response(200, json=[1, 2]),
     "a number": lambda body: httpx2.Response(200, json=7),
     "no choices": spoiled(lambda answer: {**answer, "choices": []}),
     "no logprobs": set_choice(logprobs=None),
     "no ids": set_choice(token_ids=None),
-    "words for ids": set_choice(token_ids=["a", "b"]),
+    "strings as ids": set_choice(token_ids=["a", "b"]),
     "negative ids": set_choice(token_ids=[-5]),
     "logprobs that are not numbers": spoiled(lambda answer: _without_numbers(answer)),
-    "a number for text": set_choice(text=12),
-    "an odd ending": set_choice(finish_reason="because"),
-    "words for logprobs": set_choice(logprobs={"tokens": ["a"], "token_logprobs": ["low"], "top_logprobs": [{}]}),
+    "number as text": set_choice(text=12),
+    "unknown finish reason": set_choice(finish_reason="because"),
+    "strings as logprobs": set_choice(logprobs={"tokens": ["a"], "token_logprobs": ["low"], "top_logprobs": [{}]}),
     "an error": lambda body: httpx2.Response(500, json={"error": "oops"}),
     "a redirect": lambda body: httpx2.Response(307, headers={"location": "http://127.0.0.1:9/"}),
 }
 
 
 @pytest.mark.parametrize("garbage", GARBAGE)
-async def test_garbage_from_engine_is_server_failure_not_verdict(
+async def test_garbage_from_engine_is_a_server_failure_and_no_verdict(
     sandbox, connect, random_checkpoint, garbage: str
 ) -> None:
     async with open_model(f"embedded:{random_checkpoint}") as model:
@@ -177,7 +177,7 @@ async def test_garbage_from_engine_is_server_failure_not_verdict(
 
 
 @pytest.mark.parametrize("text", ["", "\x00" * 50, "�" * 50, "<preference>" * 200, "</preference>", "```output" * 3])
-async def test_garbage_from_model_gets_forced_verdict(make_service, text: str) -> None:
+async def test_verdict_is_forced_after_garbage_from_model(make_service, text: str) -> None:
     judgment = await make_service(cycle([text])).answer(asked(tools="auto"), call=Call())
     assert judgment.verdict.forced
 
@@ -253,7 +253,7 @@ def test_sigterm_under_load_answers_accepted_requests(start, random_checkpoint: 
     assert "Traceback" not in err
 
 
-async def test_open_circuit_spares_dead_engine_until_trial_succeeds(connect, monkeypatch) -> None:
+async def test_dead_engine_gets_no_requests_until_trial_succeeds(connect, monkeypatch) -> None:
     monkeypatch.setattr(readiness, "RETRY_S", 0.05)
     said: list[str] = []
     engine = ScriptedEngine(lambda sequence: said[-1] if said else gone(), label_probs={"A": 0.9})

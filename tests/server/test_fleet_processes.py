@@ -55,7 +55,7 @@ async def test_load_is_balanced_and_killed_worker_changes_no_verdict(start: Star
     asked = requests(NUM_JUDGMENTS)
     async with open_fleet(lambda: [worker.url for worker in started]) as (judge, fleet):
         undisturbed = await judge_all(judge, asked)
-        # How evenly depends on the speed of both processes; `benchmarks/fleet.py` measures it on an idle machine.
+        # The balance depends on the speed of both processes; `benchmarks/fleet.py` measures it on an idle machine.
         num_turns = [worker.num_turns for worker in fleet.workers]
         assert min(num_turns) >= sum(num_turns) / 4
 
@@ -144,7 +144,7 @@ def processes_with_argument(word: str) -> list[int]:
     return found
 
 
-def test_programs_run_in_sandbox_services_despite_a_killed_one(start: Start, tmp_path: Path) -> None:
+def test_programs_run_in_the_other_sandbox_service_if_one_is_killed(start: Start, tmp_path: Path) -> None:
     with ExitStack() as stack:
         services = [
             stack.enter_context(

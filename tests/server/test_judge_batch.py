@@ -32,7 +32,7 @@ async def test_results_come_in_the_order_of_the_requests(speak: Speak) -> None:
     assert [row["index"] for row in answer["data"]] == [0, 1, 2]
 
 
-async def test_a_malformed_request_gets_its_error_and_the_others_their_judgments(speak: Speak) -> None:
+async def test_a_malformed_request_gets_an_error_and_the_others_are_judged(speak: Speak) -> None:
     wrong = [PAIR | {"responses": ["a"]}, PAIR | {"model": "gpt-7"}, PAIR | {"stream": True}, {}]
     async with speak(script) as client:
         answer = await post(client, [PAIR, *wrong])
@@ -42,7 +42,7 @@ async def test_a_malformed_request_gets_its_error_and_the_others_their_judgments
     assert params == ["responses", "model", "stream", "mode"]
 
 
-async def test_server_failure_is_an_error_in_its_row(speak: Speak) -> None:
+async def test_server_failure_of_one_request_is_an_error_in_its_row(speak: Speak) -> None:
     def half(sequence: str) -> str:
         return PROGRAM if "special" in sequence else script(sequence)
 

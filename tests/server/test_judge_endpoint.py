@@ -14,7 +14,7 @@ from tirjudge_server.openapi import ERROR_STATUSES
 COUNTS = "Count.\n```python\nprint(len(response_a), len(response_b))\n```\n```output"
 
 
-async def test_pairwise_runs_the_program_and_answers_with_a_judgment(make_service, connect) -> None:
+async def test_pairwise_request_runs_the_program_and_returns_a_judgment(make_service, connect) -> None:
     service = make_service([COUNTS, "<preference>A</preference>"])
     request = {"mode": "pairwise", "prompt": "Which is longer?", "responses": ["one", "three"]}
     async with connect(create_app(service)) as client:
@@ -29,7 +29,7 @@ async def test_pairwise_runs_the_program_and_answers_with_a_judgment(make_servic
     assert judgment.verdict.probabilities[first] == pytest.approx(0.8)
 
 
-async def test_pointwise_gives_the_expected_score(make_service, connect) -> None:
+async def test_pointwise_request_returns_the_expected_score(make_service, connect) -> None:
     request = {"mode": "pointwise", "prompt": "Say hello.", "responses": ["Hello."], "tools": "off"}
     async with connect(create_app(make_service(["<score>7</score>"]))) as client:
         verdict = (await client.post("/v1/judge", json=request)).json()["verdict"]
@@ -37,7 +37,7 @@ async def test_pointwise_gives_the_expected_score(make_service, connect) -> None
     assert verdict["scores"] == [pytest.approx(0.9 * 7 + 0.1 * 3, abs=1e-3)]
 
 
-async def test_listwise_names_the_best_of_many(make_service, connect) -> None:
+async def test_listwise_request_returns_the_best_response(make_service, connect) -> None:
     request = {"mode": "listwise", "prompt": "Say hello.", "responses": list("wxyz"), "tools": "off"}
     async with connect(create_app(make_service(["<preference>B</preference>"]))) as client:
         answer = (await client.post("/v1/judge", json=request)).json()
@@ -45,12 +45,12 @@ async def test_listwise_names_the_best_of_many(make_service, connect) -> None:
     assert sum(answer["verdict"]["probabilities"]) == pytest.approx(1.0)
 
 
-async def test_a_chat_is_a_prompt(client: httpx2.AsyncClient, pairwise: dict[str, Any]) -> None:
+async def test_a_conversation_can_be_the_prompt(client: httpx2.AsyncClient, pairwise: dict[str, Any]) -> None:
     chat = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
     assert (await client.post("/v1/judge", json=pairwise | {"prompt": chat})).status_code == 200
 
 
-async def test_answers_carry_the_ids_of_the_request_and_the_judgment(
+async def test_responses_have_the_ids_of_the_request_and_the_judgment(
     client: httpx2.AsyncClient, pairwise: dict[str, Any]
 ) -> None:
     response = await client.post("/v1/judge", json=pairwise, headers={"x-request-id": "mine-1"})
@@ -59,12 +59,12 @@ async def test_answers_carry_the_ids_of_the_request_and_the_judgment(
     assert response.headers["openai-processing-ms"].isdecimal()
 
 
-async def test_an_unfit_request_id_is_replaced(client: httpx2.AsyncClient) -> None:
+async def test_an_invalid_request_id_is_replaced(client: httpx2.AsyncClient) -> None:
     response = await client.get("/health", headers={"x-request-id": "a b\t<script>"})
     assert response.headers["x-request-id"].startswith("req_")
 
 
-async def test_models_are_listed_as_openai_lists_them(make_service, connect) -> None:
+async def test_models_are_listed_in_openais_format(make_service, connect) -> None:
     async with connect(create_app(make_service([], fingerprint="0123"))) as client:
         answer = (await client.get("/v1/models")).json()
     assert answer["object"] == "list"

@@ -46,7 +46,7 @@ def ours(lines: list[dict[str, Any]], level: str = "info") -> list[dict[str, Any
     return [line for line in lines if line["logger"].startswith("tirjudge") and line["level"] == level]
 
 
-async def test_a_judgment_and_its_request_are_one_line_each(
+async def test_a_judgment_and_its_request_are_logged_in_one_line_each(
     make_service, connect: Callable[[FastAPI], httpx2.AsyncClient], pairwise, lines: Lines
 ) -> None:
     async with connect(create_app(make_service([A]))) as client:
@@ -120,7 +120,7 @@ async def test_lines_contain_no_texts_of_requests_or_the_model(make_service, con
     assert SECRET not in json.dumps(said)
 
 
-def test_a_message_with_line_breaks_is_one_line() -> None:
+def test_a_message_with_line_breaks_is_logged_in_one_line() -> None:
     try:
         raise ValueError("first\nsecond")
     except ValueError as error:

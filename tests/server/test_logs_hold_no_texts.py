@@ -51,7 +51,7 @@ def marked(body: Any, *, num_values: int = len(VALUES)) -> Iterator[bytes]:
 
     Args:
         body: A valid body.
-        num_values: Number of `VALUES` to put in each place. Places take turns with the values.
+        num_values: Number of `VALUES` to put in each place. The values are taken in turn.
     """
     values = cycle(VALUES)
     for path in places(body):
@@ -92,11 +92,11 @@ async def test_invalid_requests_are_not_quoted_in_logs(
 
 
 FAULTS = {
-    "a bug": Broken(f"cannot read {MARK}"),
-    "a key": KeyError(MARK),
-    "a text": UnicodeDecodeError("utf-8", MARK.encode(), 0, 1, MARK),
-    "the engine": EngineUnavailable(f"HTTP 500: cannot read {MARK}").logged_as("HTTP 500"),
-    "the sandbox": SandboxUnavailable(f"lost {MARK}").logged_as("lost a program"),
+    "internal error": Broken(f"cannot read {MARK}"),
+    "KeyError": KeyError(MARK),
+    "UnicodeError": UnicodeDecodeError("utf-8", MARK.encode(), 0, 1, MARK),
+    "engine failure": EngineUnavailable(f"HTTP 500: cannot read {MARK}").logged_as("HTTP 500"),
+    "sandbox failure": SandboxUnavailable(f"lost {MARK}").logged_as("lost a program"),
 }
 
 

@@ -51,7 +51,7 @@ def serve(sandbox: SharedSandbox) -> Callable[..., tuple[JudgeService, FastAPI]]
 
 
 async def read(client: httpx2.AsyncClient) -> Callable[..., float]:
-    """Scrape the metrics. Returns a function from a name and labels to the value; 0 without a sample."""
+    """Scrape the metrics. Return a function that maps a name and labels to the value; 0 if there is no sample."""
     answer = await client.get("/metrics")
     assert answer.status_code == 200
     found = {
@@ -211,7 +211,7 @@ async def test_ids_in_a_path_are_not_in_a_label(serve, connect: Connect, tmp_pat
     assert metric("http_requests_total", method="GET", route="/v1/files/{file_id}", status="404") == 2
 
 
-async def test_a_bug_is_a_500_and_a_failure(serve, connect: Connect) -> None:
+async def test_an_internal_error_is_a_500_and_counted_as_a_failure(serve, connect: Connect) -> None:
     service, app = serve([])
 
     class Broken(ScriptedEngine):

@@ -37,7 +37,7 @@ Told = dict[str, tuple[str, set[str], str]]
 
 @pytest.fixture(scope="module")
 def told() -> Told:
-    """The metrics of a server, after an event of each kind."""
+    """The metrics of a server that has observed an event of each kind."""
     fallbacks = Fallbacks()
     fallbacks.add("openrlhf", MissingScore.DEADLINE, style=FailureStyle.FALLBACK, reason="")
     workers = {part: [Worker(f"http://{part}:1")] for part in ("engine", "sandbox")}

@@ -21,7 +21,7 @@ from tirjudge_server.service import JudgeService
 PRINTS = "```python\nprint(1)\n```\n```output"
 
 
-async def test_ready_only_after_a_whole_judgment(make_service, connect) -> None:
+async def test_server_is_ready_only_after_a_complete_judgment(make_service, connect) -> None:
     service = make_service([PRINTS, "<preference>A</preference>"])
     app = create_app(service)
     async with connect(app) as client:
@@ -44,7 +44,7 @@ async def test_server_with_ended_engine_is_unhealthy(connect, random_checkpoint)
     assert unhealthy.json()["status"] == "the embedded engine was closed"
 
 
-async def test_head_answers_as_get_without_the_body(make_service, listen) -> None:
+async def test_head_returns_the_headers_of_get_without_a_body(make_service, listen) -> None:
     async with listen(create_app(make_service([]))) as url, httpx2.AsyncClient(base_url=url) as client:
         for path, status in (("/health", 200), ("/ready", 503)):
             response = await client.head(path)

@@ -57,7 +57,7 @@ async def test_modes_and_scales(speak: Speak, change: dict[str, Any], expected: 
     assert answer["data"][0]["rewards"][0]["reward"] == pytest.approx(expected, abs=1e-3)
 
 
-async def test_pointwise_averages_what_was_written_over_the_votes(speak: Speak) -> None:
+async def test_pointwise_reward_is_the_mean_written_score_of_the_votes(speak: Speak) -> None:
     texts = iter(["<score>7</score>", "<score>3</score>", "<score>8</score>"])
     async with speak(lambda sequence: next(texts)) as client:
         answer = await post(client, ONE | {"mode": "pointwise", "scale": "raw", "votes": 3})
@@ -103,7 +103,7 @@ async def test_items_are_returned_in_order_with_their_ids(speak: Speak) -> None:
     assert answer["counts"]["scored"] == 80
 
 
-async def test_list_longer_than_queue_is_judged(connect) -> None:
+async def test_list_with_more_items_than_the_queue_is_judged(connect) -> None:
     service = service_of(says("<score>7</score>"), max_concurrency=1, max_queue=1)
     items = [{"prompt": "p", "response": f"r{i}"} for i in range(5)]
     async with connect(dialect_app(service)) as client:
@@ -135,7 +135,7 @@ async def test_an_item_that_fails_does_not_stop_the_others(speak: Speak) -> None
     assert answer["counts"] == {"scored": 1, "abstained": 0, "failed": 1}
 
 
-async def test_total_server_failure_is_http_error_with_retry_after(speak: Speak) -> None:
+async def test_http_error_has_retry_after_if_all_judgments_fail(speak: Speak) -> None:
     async with speak(says(PROGRAM), error=EngineUnavailable("no GPU")) as client:
         response = await client.post("/v1/reward", json=ONE | {"tools": "auto"})
     assert response.status_code == 503
@@ -160,7 +160,7 @@ async def test_total_server_failure_is_http_error_with_retry_after(speak: Speak)
         (ONE | {"model": "gpt-7"}, "model"),
     ],
 )
-async def test_a_wrong_field_is_named(speak: Speak, body: dict[str, Any], param: str) -> None:
+async def test_error_for_a_wrong_field_names_it(speak: Speak, body: dict[str, Any], param: str) -> None:
     async with speak(says("<score>7</score>")) as client:
         response = await client.post("/v1/reward", json=body)
     assert response.status_code in (400, 404)

@@ -37,7 +37,7 @@ def test_every_dialect_is_in_the_table_of_clients(name: str) -> None:
 
 
 @pytest.mark.parametrize("path", sorted(requests_of(list(DIALECTS))))
-def test_every_path_is_named(path: str) -> None:
+def test_every_path_is_documented(path: str) -> None:
     if path not in ("/seed_session", "/close_session", "/aggregate_metrics"):
         assert path in PAGE
 

@@ -1,4 +1,4 @@
-"""`tirjudge serve` as a process: its ready line, its signals, its errors, and that it leaves no process."""
+"""`tirjudge serve` as a process: its ready line, signals and errors. No process is left when it has ended."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tirjudge_web.process import bind
 
 BODY = {"mode": "pairwise", "prompt": "Which is longer?", "responses": ["one", "three"]}
 LONG_BODY = BODY | {"votes": 64, "temperature": 1.0, "mode": "pointwise", "responses": ["one"] * 12}
-"""Hundreds of rollouts, which take seconds."""
+"""A request with hundreds of rollouts, which take seconds."""
 
 Serve = Callable[..., ServerProcess]
 Run = Callable[..., subprocess.Popen[str]]
@@ -180,7 +180,7 @@ async def test_invalid_settings_are_refused_at_start(settings: dict[str, Any], m
     assert (await error_at_start(**settings)).startswith(message)
 
 
-async def test_error_for_unknown_dialect_lists_the_known_ones() -> None:
+async def test_error_for_unknown_dialect_lists_the_known_dialects() -> None:
     assert "openrlhf, rerank_shapes" in await error_at_start(dialects="esperanto")
 
 
@@ -248,7 +248,7 @@ async def test_server_without_python_tool_opens_no_sandbox(random_checkpoint: Pa
         assert opened.service.isolation is None
 
 
-async def test_judge_by_address_with_format_and_tool(random_checkpoint: Path, connect: Callable[..., Any]) -> None:
+async def test_judge_option_works_with_format_and_tool(random_checkpoint: Path, connect: Callable[..., Any]) -> None:
     settings = ServerSettings(
         judge=f"embedded:{random_checkpoint}", format="tirjudge/1", tool=["python"], records="none", files="none"
     )

@@ -58,7 +58,7 @@ async def test_failure_after_first_event_is_last_event(make_service, connect, pa
     assert '"param":"prompt"' in response.text
 
 
-async def test_bug_is_an_event_and_is_logged(make_service, connect, pairwise) -> None:
+async def test_internal_error_is_sent_as_an_event_and_logged(make_service, connect, pairwise) -> None:
     def fail(sequence: str) -> str:
         raise RuntimeError("secret/path.py")
 
@@ -75,7 +75,7 @@ async def test_invalid_request_is_http_error(connect, make_service, pairwise) ->
     assert response.json()["error"]["param"] == "responses"
 
 
-async def test_idle_stream_has_heartbeats(make_service) -> None:
+async def test_heartbeats_are_sent_while_a_stream_is_idle(make_service) -> None:
     service = make_service(["```python\nimport time\ntime.sleep(0.3)\n```\n```output", "<preference>A</preference>"])
     request = JudgeRequest(mode=Mode.PAIRWISE, prompt="p", responses=["a", "b"])
     events = [event async for event in judgment_events(service, request, call=Call(), heartbeat_s=0.05)]

@@ -84,7 +84,7 @@ def see() -> Callable[..., Seen]:
 
 @pytest.fixture
 def serve(sandbox: SharedSandbox, connect) -> Callable[..., httpx2.AsyncClient]:
-    """Connects a client to a server that is traced like one of `tirjudge serve`."""
+    """Connects a client to a server with the same tracing as `tirjudge serve`."""
 
     def make(seen: Seen, texts: Iterable[str]) -> httpx2.AsyncClient:
         service = scripted_service(texts, sandbox=sandbox)
@@ -155,7 +155,7 @@ async def test_a_preference_is_an_event_with_its_label_and_probability(see, serv
     assert evaluation["gen_ai.evaluation.score.value"] == pytest.approx(0.8)
 
 
-async def test_each_score_is_an_event_and_an_abstention_has_none(see, serve) -> None:
+async def test_each_score_is_an_event_and_an_abstention_has_no_event(see, serve) -> None:
     seen = see()
     async with serve(seen, ["<score>7</score>", "<score>7</score>", "I cannot say."]) as client:
         scored = (await client.post("/v1/judge", json=PLAIN | {"mode": "pointwise"})).json()
@@ -206,7 +206,7 @@ async def test_a_failure_has_its_error_type_in_each_enclosing_span(see, serve) -
     assert all(not span.status.is_ok for span in seen.spans.get_finished_spans())
 
 
-async def test_a_failing_program_marks_only_its_own_span(see, serve) -> None:
+async def test_only_the_span_of_a_failing_program_has_an_error(see, serve) -> None:
     seen = see()
     async with serve(seen, ["```python\n1 / 0\n```\n```output", A]) as client:
         await client.post("/v1/judge", json=ASKED)
@@ -222,7 +222,7 @@ async def test_health_checks_and_scrapes_are_not_traced(see, serve) -> None:
     assert seen.spans.get_finished_spans() == ()
 
 
-async def test_unknown_methods_and_paths_do_not_name_spans(see, serve) -> None:
+async def test_span_names_do_not_contain_unknown_methods_and_paths(see, serve) -> None:
     seen = see()
     async with serve(seen, []) as client:
         await client.request("BREW", "/coffee")
@@ -391,7 +391,9 @@ def test_a_real_server_exports_telemetry_without_its_key(
     assert key not in err
     assert "swordfish" not in err
     assert re.search(r'^tirjudge_sandbox_pool\{state="idle"\} [1-9]', metrics, re.MULTILINE)
-    assert re.search(r"^tirjudge_sandbox_wait_seconds_count [1-9]", metrics, re.MULTILINE)  # the trial's, at least
+    assert re.search(
+        r"^tirjudge_sandbox_wait_seconds_count [1-9]", metrics, re.MULTILINE
+    )  # at least the program of the trial judgment
     assert "ann" not in re.findall(r'"([^"]*)"', metrics)
     names = {span.name for span in collector.spans()}
     assert names >= {"POST /v1/judge", "invoke_agent tir-judge", "chat random"}

@@ -52,7 +52,7 @@ def test_the_command_line_of_vllm() -> None:
     assert shlex.join(worker_command(SERVED, workers=workers, port=40001)) == line
 
 
-def test_the_command_line_of_vllm_without_its_cli_and_of_the_mini_worker() -> None:
+def test_command_lines_of_vllms_module_and_of_the_mini_worker() -> None:
     workers = Workers(num_workers=1, command="python3 -m vllm.entrypoints.openai.api_server")
     started = worker_command(SERVED, workers=workers, port=1)
     assert started[:5] == ["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", "Qwen/Qwen3-8B"]
@@ -88,7 +88,7 @@ def test_each_worker_gets_separate_gpus() -> None:
         shares(["0", "1", "2", "3"], Workers(num_workers=3, tensor_parallel=2))
 
 
-def test_the_gpus_are_those_that_are_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_visible_gpus_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": "GPU-1b, 3"}) == ["GPU-1b", "3"]
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": ""}) == []
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -224,7 +224,7 @@ async def test_killed_worker_is_restarted_and_all_end_with_the_server(
 
 
 @pytest.mark.slow
-async def test_healthy_worker_without_steps_is_restarted(
+async def test_healthy_worker_that_makes_no_steps_is_restarted(
     random_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vllm_workers, "RESTART_S", (0.1, 1.0))

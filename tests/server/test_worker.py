@@ -111,7 +111,7 @@ async def test_response_has_vllms_fields(client: httpx2.AsyncClient):
     }
 
 
-async def test_text_and_ids_are_equivalent_prompts_and_seed_repeats(client: httpx2.AsyncClient):
+async def test_text_and_ids_are_equivalent_prompts_and_a_seed_repeats_the_completion(client: httpx2.AsyncClient):
     first = await complete(client, seed=5)
     second = await complete(client, prompt=list(b"Which?"), seed=5)
     assert first["choices"][0]["text"] == second["choices"][0]["text"]
@@ -135,7 +135,7 @@ async def test_end_of_turn_token_is_shown_unless_skipped(client, engine, skip, t
     assert (choice["text"], choice["finish_reason"], choice["stop_reason"]) == (text, "stop", None)
 
 
-async def test_label_logprobs_are_named_by_id(client: httpx2.AsyncClient):
+async def test_label_logprobs_have_token_ids_as_names(client: httpx2.AsyncClient):
     body = {"max_tokens": 1, "logprobs": 0, "allowed_token_ids": [A, 66], "logprob_token_ids": [A, 66, 67]}
     (choice,) = (await complete(client, **body, return_tokens_as_token_ids=True))["choices"]
     assert set(choice["logprobs"]["top_logprobs"][0]) == {"token_id:65", "token_id:66", "token_id:67"}
@@ -158,13 +158,13 @@ async def test_session_id_is_read_from_header_or_body(client, engine, monkeypatc
     assert sessions == ["rollout"]
 
 
-async def test_tokenize_and_detokenize_undo_each_other(client: httpx2.AsyncClient):
+async def test_detokenize_reverses_tokenize(client: httpx2.AsyncClient):
     answer = (await client.post("/tokenize", json={"prompt": "Zwölf", "add_special_tokens": False})).json()
     assert answer == {"count": 6, "max_model_len": CONTEXT, "tokens": list("Zwölf".encode()), "token_strs": None}
     assert (await client.post("/detokenize", json={"tokens": answer["tokens"]})).json() == {"prompt": "Zwölf"}
 
 
-async def test_the_worker_names_its_control_tokens(client: httpx2.AsyncClient):
+async def test_the_worker_lists_its_control_tokens(client: httpx2.AsyncClient):
     answer = (await client.get("/tokenizer_info")).json()
     added = answer["added_tokens_decoder"]
     assert sorted(token["content"] for token in added.values()) == ["<|im_end|>", "<|im_start|>"]
@@ -178,7 +178,7 @@ async def test_tokenize_renders_a_conversation(client: httpx2.AsyncClient):
     assert text == "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
 
 
-async def test_models_health_and_metrics_have_what_routers_read(client: httpx2.AsyncClient):
+async def test_models_health_and_metrics_have_the_fields_that_routers_read(client: httpx2.AsyncClient):
     (model,) = (await client.get("/v1/models")).json()["data"]
     assert (model["id"], model["max_model_len"]) == ("tiny", CONTEXT)
     assert (await client.get("/health")).status_code == 200

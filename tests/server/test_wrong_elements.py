@@ -37,7 +37,7 @@ WRONG = {"list": [object()] * NUM_WRONG, "dict": {str(number): object() for numb
 
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
 @pytest.mark.parametrize(("model", "field"), list(bodies()))
-def test_wrong_elements_are_not_all_described(model: type[BaseModel], field: str, wrong: Any) -> None:
+def test_error_for_many_wrong_elements_describes_few_of_them(model: type[BaseModel], field: str, wrong: Any) -> None:
     assert num_errors(model, {field: wrong}) < MAX_DESCRIBED
 
 

@@ -22,7 +22,7 @@ from tirjudge_training.trainers.trl.rl import RLStage
 
 
 def groups() -> list[RolloutGroup]:
-    """Four groups of four. The rows of the first group have very different lengths. One of two processes has all of them."""
+    """Four groups of four rows. The rows of the first group have very different lengths, and are all in one process."""
     first = tuple(
         trajectory(
             ids=[11 + i % 900 for i in range(length)], mask=[1] * length, reward=reward, logprobs=[-7.0] * length

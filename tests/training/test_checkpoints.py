@@ -143,7 +143,7 @@ with replacing(Path(sys.argv[1])) as folder:
 """Exits right after the old folder was moved aside."""
 
 
-def test_writer_killed_between_its_two_renames_loses_nothing(tmp_path: Path) -> None:
+def test_checkpoint_survives_a_writer_killed_between_its_two_renames(tmp_path: Path) -> None:
     out = tmp_path / "best"
     with replacing(out) as folder:
         (folder / "good").touch()
@@ -187,7 +187,7 @@ print([path.name for path in disk.glob("*best*")])
 
 @pytest.mark.slow
 @pytest.mark.skipif(not can_mount(), reason="user namespaces are not available")
-def test_full_disk_is_one_line_and_the_last_checkpoint_is_unchanged(tmp_path: Path) -> None:
+def test_full_disk_is_reported_in_one_line_and_the_last_checkpoint_is_unchanged(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     (tmp_path / "filling.py").write_text(FILLING)

@@ -1,4 +1,4 @@
-"""The collector: which groups it keeps, which items it draws, and that timing does not matter."""
+"""The collector: the groups that it keeps and the items that it draws, which do not depend on timing."""
 
 import asyncio
 import math
@@ -180,7 +180,7 @@ async def test_cross_credit_keeps_groups_with_different_credits() -> None:
     assert [[t.reward.correct for t in group.trajectories] for group in collected.groups] == [[0.5, 0, 0.5, 0]] * 2
 
 
-async def test_group_that_is_all_right_is_informative_only_by_its_rewards(pool: SandboxPool) -> None:
+async def test_group_of_correct_rollouts_is_informative_only_if_rewards_are_compared(pool: SandboxPool) -> None:
     def first_runs_a_program(sequence: str, number: int) -> str:
         if number == 0 and not sequence.endswith("```\n"):
             return "```python\nprint(1)\n```\n```output"

@@ -97,13 +97,13 @@ def test_overrides_replace_keys_of_the_recipe(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_unreadable_recipe_is_named(recipe: str, overrides: list[str], message: str) -> None:
+def test_error_for_an_unreadable_recipe_names_it(recipe: str, overrides: list[str], message: str) -> None:
     with pytest.raises(ValueError) as raised:
         load_recipe(recipe, overrides=overrides)
     assert str(raised.value).startswith(message)
 
 
-def test_file_that_is_not_yaml_is_named(tmp_path: Path) -> None:
+def test_error_for_a_file_that_is_not_yaml_names_it(tmp_path: Path) -> None:
     file = tmp_path / "r.yaml"
     file.write_text("rl: [1\n")
     with pytest.raises(ValueError, match="not YAML"):
@@ -116,14 +116,14 @@ def test_file_that_is_not_yaml_is_named(tmp_path: Path) -> None:
         load_recipe(str(file))
 
 
-def test_off_needs_no_quotes(tmp_path: Path) -> None:
+def test_off_can_be_written_without_quotes(tmp_path: Path) -> None:
     file = tmp_path / "r.yaml"
     file.write_text("gate: {mode: off}\n")
     assert load_recipe(str(file)).gate.mode == "off"
     assert load_recipe(str(file), overrides=["gate.mode=off"]).gate.mode == "off"
 
 
-def test_fsdp2_config_is_bundled_and_a_missing_file_is_named():
+def test_fsdp2_config_is_bundled_and_error_names_a_missing_file():
     sharded = load_recipe("tiny-cpu-zero", overrides=["launch.accelerate=fsdp2"])
     assert Path(accelerate_file(sharded.launch.accelerate or "")).is_file()
     with pytest.raises(ValueError, match=r"launch\.accelerate: mine\.yaml is not a file; .* or fsdp2"):

@@ -60,7 +60,7 @@ def test_normalizers_weight_tokens_by_batch_or_by_group() -> None:
     torch.testing.assert_close(by_group, torch.tensor([[1 / 6, 1 / 6], [1 / 6, 0], [1 / 2, 0], [0, 0]]))
 
 
-def test_group_without_tokens_has_no_weight() -> None:
+def test_group_without_tokens_in_the_loss_has_no_weight() -> None:
     mask = torch.tensor([[1, 1], [1, 0], [0, 0], [0, 0]])
     weights = token_weights(mask, group_size=2, normaliser="group_mean")
     torch.testing.assert_close(weights, mask / 3)
@@ -72,7 +72,7 @@ def test_shapes_that_do_not_match_are_rejected() -> None:
         dapo_loss(a, old_logprobs=a, reference_logprobs=None, advantages=torch.zeros(3), mask=a, group_size=2)
 
 
-def test_soft_penalty_equals_that_of_trl() -> None:
+def test_soft_penalty_matches_trl() -> None:
     from trl.rewards import get_soft_overlong_punishment
 
     theirs = get_soft_overlong_punishment(max_completion_len=100, soft_punish_cache=20)
@@ -153,7 +153,7 @@ def trl_gradients(trainer) -> tuple[float, dict[str, torch.Tensor]]:
 
 @pytest.mark.parametrize("normaliser", ["token_mean", "group_mean"])
 @pytest.mark.parametrize("old_policy", ["trainer", "engine"])
-def test_loss_and_gradient_equal_those_of_trl(start, tmp_path, normaliser, old_policy) -> None:
+def test_loss_and_gradient_match_trl(start, tmp_path, normaliser, old_policy) -> None:
     settings = settings_of(normaliser=normaliser, old_policy=old_policy)
     groups = made_up_groups(num_groups=2, group_size=G)
     trainer, runner = open_trainer(start, tmp_path, groups=groups, settings=settings)

@@ -1,4 +1,4 @@
-"""Item orders: each item once per epoch, or items that are likely to be mixed."""
+"""Item orders: each item once per epoch, or first the items whose rollouts probably have mixed results."""
 
 import json
 from collections import Counter
@@ -59,7 +59,7 @@ def test_pointwise_items_count_as_two_groups() -> None:
     assert sorted(seen) == list(range(8))
 
 
-def test_items_of_other_steps_follow_those_of_the_step() -> None:
+def test_items_of_the_step_come_before_items_of_other_steps() -> None:
     order = EpochOrder(items(10), seed=1)
     stream = drawn(order, 30, num_groups=4)
     assert sorted(stream[:10]) == list(range(10))

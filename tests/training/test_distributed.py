@@ -41,7 +41,7 @@ def run(command: list[str], *, start: Path, folder: Path) -> dict:
 
 
 @pytest.mark.slow
-def test_two_processes_make_the_same_step_as_one_with_rows_of_any_length(tmp_path) -> None:
+def test_two_processes_make_the_same_step_as_one_process_with_rows_of_any_length(tmp_path) -> None:
     start = save_tiny(tmp_path / "start")
     alone = run(SCRIPT, start=start, folder=tmp_path / "alone")
     both = run([*TORCHRUN, *SCRIPT], start=start, folder=tmp_path / "both")
@@ -51,7 +51,7 @@ def test_two_processes_make_the_same_step_as_one_with_rows_of_any_length(tmp_pat
 
 
 @pytest.mark.slow
-def test_two_sharded_processes_make_the_same_step_as_one_and_resume(tmp_path) -> None:
+def test_two_sharded_processes_make_the_same_step_as_one_process_and_resume(tmp_path) -> None:
     start = save_tiny(tmp_path / "start")
     alone = run(SCRIPT, start=start, folder=tmp_path / "alone")
     sharded = [*TORCHRUN, *SCRIPT, "--sharded"]

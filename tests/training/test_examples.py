@@ -57,7 +57,7 @@ def test_every_score_is_the_share_of_followed_instructions() -> None:
         assert printed(example).splitlines()[-1] == f"score {1 + int(9 * example.met[0] + 1e-9)}"
 
 
-def test_lists_have_2_to_26_responses_and_one_best() -> None:
+def test_lists_have_2_to_26_responses_and_one_best_response() -> None:
     examples = draw(Mode.LISTWISE, conduct=0.0, toolless=0.0, ties=0.0, long_lists=0.3, num=200)
     sizes = {len(example.responses) for example in examples}
     assert min(sizes) == 2

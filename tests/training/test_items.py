@@ -1,4 +1,4 @@
-"""Items: errors in files are named, and training and held-out items share no prompt."""
+"""Items: messages name the position of an error in a file, and training and held-out items share no prompt."""
 
 import gzip
 import json
@@ -70,7 +70,7 @@ def test_items_survive_a_round_trip_through_a_file(name: str, tmp_path: Path) ->
         ({"verifiable": None}, "verifiable: Input should be a valid boolean"),
     ],
 )
-def test_invalid_value_is_named_with_file_row_and_column(
+def test_error_for_an_invalid_value_names_file_row_and_column(
     name: str, change: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     bad = {**ROW, "id": "s", **change}
@@ -82,7 +82,7 @@ def test_invalid_value_is_named_with_file_row_and_column(
 
 
 @pytest.mark.parametrize("column", sorted(ROW))
-def test_missing_column_is_named(column: str, tmp_path: Path) -> None:
+def test_error_names_a_missing_column(column: str, tmp_path: Path) -> None:
     path = tmp_path / "items.parquet"
     _write_rows([{key: value for key, value in ROW.items() if key != column}], path)
     with pytest.raises(ValueError, match=f'row 1: the column "{column}" is missing'):
@@ -123,7 +123,7 @@ def test_files_that_are_not_item_files_are_rejected(tmp_path: Path) -> None:
         read_items(tmp_path / "items.csv")
 
 
-def test_request_forces_no_verdict_and_keeps_the_order_of_responses() -> None:
+def test_request_does_not_force_verdicts_and_keeps_the_order_of_responses() -> None:
     request = TEXT.request(seed=3, temperature=1, tools="off", max_tool_calls=2)
     assert (request.force_verdict, request.temperature, request.seed) == (False, 1.0, 3)
     assert (request.responses, request.tools, request.max_tool_calls) == (["4", "5"], "off", 2)
@@ -150,7 +150,7 @@ def test_each_task_and_mode_has_its_share_held_out_without_shared_prompts() -> N
     assert validation_split(items, share=0.05, seed=2)[1] != held_out
 
 
-def test_small_task_has_one_held_out_item_and_a_single_prompt_none() -> None:
+def test_task_with_two_prompts_has_a_held_out_item_and_with_one_prompt_has_no_held_out_item() -> None:
     pair = [replace(TEXT, id=str(n), prompt=str(n)) for n in range(2)]
     alone = [replace(TEXT, id="alone", task="code")]
     training, held_out = validation_split([*pair, *alone], share=0.05)

@@ -325,7 +325,7 @@ def test_tensorboard_has_the_logged_values(tmp_path: Path, monkeypatch: pytest.M
     assert (tmp_path / "tensorboard" / "sft-1").is_dir()
 
 
-def test_unknown_or_missing_tracker_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_names_an_unknown_or_missing_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="report_to: unknown tracker mlflow; give tensorboard, wandb, trackio or none"):
         open_trackers(["mlflow"], run=tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])  # a folder without packages

@@ -261,7 +261,7 @@ def test_two_journals_cannot_open_one_file(tmp_path: Path) -> None:
         Journal(tmp_path / "j.jsonl")
 
 
-def test_conversation_is_sent_unchanged_and_other_sampling_has_another_key() -> None:
+def test_conversation_is_sent_unchanged_and_sampling_settings_change_the_key() -> None:
     talk = (ChatMessage(role="system", content="Be brief."), ChatMessage(role="user", content="Hi."))
     (ask,) = asks_of([problem("talk", prompt=talk)], plan=AnswerPlan(models=("m",), num_samples=1))
     assert ask.messages == talk
@@ -311,7 +311,7 @@ def test_verifier_functions_accept_right_and_reject_wrong_answers(
     assert not follows(json.dumps(named), wrong)
 
 
-def test_unknown_verifier_is_named() -> None:
+def test_error_names_an_unknown_verifier() -> None:
     with pytest.raises(NoVerifier, match="no verifier function 'validate_response_language'"):
         follows('{"func_name": "validate_response_language", "language": "de"}', "gut")
     with pytest.raises(NoVerifier, match="validate_end"):

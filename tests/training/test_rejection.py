@@ -50,7 +50,8 @@ def test_paper_keeps_fewest_calls_then_shortest_then_first() -> None:
 
 
 def lucky_guesses() -> list[TrainingSample]:
-    """Guesses are right in 2 of 4 samples, programs in 4 of 4. Prompt a has both, b only guesses, c only programs."""
+    """Guesses are right in 2 of 4 samples, programs in 4 of 4. Prompt a has both strategies, b only guesses, c only
+    programs."""
     return [
         trajectory("a", 0, right=True, calls=0),
         trajectory("a", 1, right=False, calls=0),

@@ -33,7 +33,7 @@ PAIR = TrainingItem(
     verifiable=True,
     order=(1, 0),
 )
-"""Shown as A: bad, B: good, so B is right."""
+"""An item whose bad response is shown as A and whose good response is shown as B. So the right verdict is B."""
 SHOWN = (1, 0)
 SCORED = replace(PAIR, id="s", mode=Mode.POINTWISE)
 CHAT = replace(PAIR, id="c", task="safety", verifiable=False)
@@ -111,7 +111,7 @@ def test_pointwise_pairs_share_correctness_and_ties_get_zero() -> None:
     good = [rollout("8"), rollout("5"), rollout("3"), rollout(None), rollout("9", ERROR)]
     bad = [rollout("4"), rollout("5"), rollout("6"), rollout("1"), rollout("2")]
     found = rewards_of(SCORED, {(0,): good, (1,): bad}, rule=RewardRule())
-    # 8 > 4 right; 5 = 5 tie; 3 < 6 wrong; no score; 9 > 2 right, but the good one's program failed
+    # 8 > 4 right; 5 = 5 tie; 3 < 6 wrong; no score; 9 > 2 right, but a program of the good response failed
     assert [reward.correct for reward in found[(0,)]] == [1, 0, 0, 0, 1]
     assert [reward.correct for reward in found[(1,)]] == [1, 0, 0, 0, 1]
     assert [reward.total for reward in found[(0,)]] == [1, 0, 0, 0, 0.1]
@@ -182,7 +182,7 @@ SCORES = st.lists(st.sampled_from([*map(str, range(1, 11)), None]), min_size=4, 
 
 
 @given(SCORES, SCORES)
-def test_cross_credit_sums_agree_and_index_credit_is_the_diagonal(
+def test_cross_credits_have_equal_sums_and_index_credit_compares_equal_numbers(
     above: list[str | None], below: list[str | None]
 ) -> None:
     groups = {(0,): [rollout(label) for label in above], (1,): [rollout(label) for label in below]}
@@ -199,7 +199,7 @@ def test_cross_credit_sums_agree_and_index_credit_is_the_diagonal(
 
 def test_one_verified_answer_outweighs_a_majority() -> None:
     vote = verified_vote([0, 0, 1, None], [False, False, True, False], weight=4.0)
-    # mass of 0: 1 + 1 = 2; of 1: 4; verified 4 of 6
+    # weight of answer 0: 1 + 1 = 2; weight of answer 1: 4; verified weight: 4 of 6
     assert (vote.label, vote.tied, vote.verified_mass) == (1, False, pytest.approx(4 / 6))
     assert (vote.num_answers, vote.num_verified) == (3, 1)
     plain = verified_vote([0, 0, 1, None], [False, False, True, False], weight=1.0)

@@ -71,7 +71,7 @@ def test_fences_and_tags_are_single_tokens_and_encoding_is_lossless(tokenizer) -
     assert tokenizer.get_vocab_size() <= SMALL.vocab_size
 
 
-def test_only_text_of_the_model_carries_loss(tokenizer) -> None:
+def test_loss_is_computed_only_on_text_of_the_model(tokenizer) -> None:
     for example in drawn(60):
         row = encode_example(example, tokenizer=tokenizer, profile=PROFILE, whole=True)
         written = [tokenizer.decode(list(row.ids[a:b]), skip_special_tokens=False) for a, b in row.loss_from]

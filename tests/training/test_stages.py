@@ -41,7 +41,8 @@ RECIPE = {
     "gate": {"mode": "warn"},
     "sandbox": {"slots": 2},
 }
-"""Zero with one round. Every stage has at least two steps or files, so that it can be killed in between."""
+"""Recipe for the command `zero` with one round. Every stage has at least two steps or files, so that it can be killed in
+between."""
 
 DRIVER = """
 import os, signal, sys
@@ -183,7 +184,7 @@ def test_command_names_the_invalid_key(tmp_path: Path, command: str, changes: di
     assert not (tmp_path / "run" / "state.json").exists()
 
 
-def test_missing_column_of_the_data_is_named(tmp_path: Path) -> None:
+def test_error_names_a_missing_column_of_the_data(tmp_path: Path) -> None:
     items = generate_items(Mode.PAIRWISE, count=3, seed=1, mixture=Mixture())
     write_items(items, tmp_path / "items.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "items.jsonl").read_text().splitlines()]
@@ -195,14 +196,14 @@ def test_missing_column_of_the_data_is_named(tmp_path: Path) -> None:
         run_stages("rl", recipe, out=tmp_path / "run")
 
 
-def test_file_without_items_is_named(tmp_path: Path) -> None:
+def test_error_names_a_file_without_items(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").touch()
     data = {**RECIPE["data"], "items": [str(tmp_path / "empty.jsonl")]}
     with pytest.raises(ValueError, match=r"data\.items: .*empty\.jsonl contains no items"):
         run_stages("rl", load_recipe(str(written(tmp_path, data=data))), out=tmp_path / "run")
 
 
-def test_invalid_recipe_is_one_line_and_status_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_recipe_is_a_one_line_error_with_exit_status_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Without these variables, the command starts a new process that has them.
     for name in ("OMP_WAIT_POLICY", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_"):
         monkeypatch.setenv(name, os.environ.get(name, "PASSIVE" if name == "OMP_WAIT_POLICY" else "1"))

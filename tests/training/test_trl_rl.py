@@ -95,13 +95,13 @@ def test_group_mean_weights_tokens_by_the_size_of_the_group() -> None:
     assert found["env_mask"] == [[0.25, 0.0, 0.25], [0.25, 0.25]]
 
 
-def test_filling_group_carries_no_loss_even_if_its_rewards_differ() -> None:
+def test_filling_group_is_excluded_from_the_loss_even_if_its_rewards_differ() -> None:
     rows = [trajectory(ids=[11, EOS], mask=[1, 1], reward=reward) for reward in (0.1, 1.0)]
     found = rows_of([group_of(*rows, fills=True)], settings=settings_of(), max_answer_tokens=99)
     assert found["env_mask"] == [[0, 0], [0, 0]]
 
 
-def test_overlong_rollout_carries_no_loss_but_keeps_its_reward() -> None:
+def test_overlong_rollout_is_excluded_from_the_loss_but_keeps_its_reward() -> None:
     cut = trajectory(ids=[11, 12], mask=[1, 1], reward=0.5, stop_reason=StopReason.LENGTH)
     masked = rows_of([group_of(cut)], settings=settings_of(overlong="mask"), max_answer_tokens=99)
     assert (masked["env_mask"], masked["reward"]) == ([[0, 0]], [0.5])
@@ -118,7 +118,7 @@ def test_soft_penalty_reduces_the_reward() -> None:
     assert rows["reward"] == [0.5]
 
 
-def test_unmasked_observations_carry_loss_with_unknown_logprobs() -> None:
+def test_unmasked_observations_are_in_the_loss_with_unknown_logprobs() -> None:
     rows = rows_of(
         [group_of(trajectory(ids=[11, 12], mask=[1, 0], reward=1.0, logprobs=[-1.0, 0.0]))],
         settings=settings_of(mask_observations=False),
@@ -267,7 +267,7 @@ def test_incomplete_checkpoint_is_not_resumed_from(tmp_path) -> None:
 
 
 class WithoutFilling(Collector):
-    """A collector whose uninformative groups carry loss, because the bundled judge is right in most groups."""
+    """A collector whose uninformative groups are in the loss, because the bundled judge is right in most groups."""
 
     async def collect(self, *, step: int, num_groups: int, rank: int = 0) -> Collected:
         collected = await super().collect(step=step, num_groups=num_groups, rank=rank)

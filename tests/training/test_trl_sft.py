@@ -31,12 +31,12 @@ def test_only_sampled_tokens_have_labels() -> None:
     assert row.labels == (-100, -100, 11, -100, 13, EOS)
 
 
-def test_unmasked_observations_have_labels_but_the_prompt_has_none() -> None:
+def test_unmasked_observations_have_labels_and_prompt_tokens_have_no_labels() -> None:
     row = sft_row(trajectory(ids=[11, 12], mask=[1, 0], reward=1.0, prompt_ids=[5, 6]), mask_observations=False)
     assert row.labels == (-100, -100, 11, 12)
 
 
-def test_sft_and_rl_rows_have_loss_on_the_same_tokens() -> None:
+def test_loss_of_sft_and_rl_includes_the_same_tokens() -> None:
     from tirjudge_training.settings import RLSettings
 
     groups = made_up_groups(num_groups=3, group_size=4)

@@ -60,7 +60,7 @@ def test_verl_computes_the_same_loss(inside: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_verl_computes_the_same_gradient_and_none_where_the_mask_is_0(inside: dict[str, Any]) -> None:
+def test_verl_computes_the_same_gradient_and_it_is_0_where_the_mask_is_0(inside: dict[str, Any]) -> None:
     losses = inside["losses"]
     assert losses["gradient_difference"] < 1e-7
     assert losses["gradient_largest"] > 1e-3
@@ -74,7 +74,7 @@ def test_dual_clip_of_verl_changes_the_loss(inside: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_group_advantages_equal_those_of_verl(inside: dict[str, Any]) -> None:
+def test_group_advantages_match_verl(inside: dict[str, Any]) -> None:
     losses = inside["losses"]
     assert losses["advantages"] == pytest.approx(losses["verl_advantages"], abs=1e-6)
     # TRL divides by the standard deviation + 1e-4, verl + 1e-6: for 0, 1, 1, 1 these are -.75 / .5001 and -.75 / .500001
@@ -86,7 +86,7 @@ def test_group_advantages_equal_those_of_verl(inside: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_listed_defaults_are_those_of_verl(inside: dict[str, Any]) -> None:
+def test_listed_defaults_match_verl(inside: dict[str, Any]) -> None:
     named = {one.option: one.default for one in requirements(RL)}
     assert inside["options"]["defaults"] == named
 
@@ -199,7 +199,7 @@ def test_item_without_a_label_is_not_written(tmp_path: Path) -> None:
     assert not (tmp_path / "x.parquet").exists()
 
 
-# Starting it ------------------------------------------------------------------------------------------------------------
+# Starting verl ----------------------------------------------------------------------------------------------------------
 
 
 def test_missing_verl_is_a_one_line_error() -> None:
@@ -244,7 +244,7 @@ def test_last_checkpoint_is_read_from_the_tracker_file(tmp_path: Path) -> None:
     assert (trained.checkpoint, trained.step) == (weights, 20)
 
 
-def test_metrics_are_followed_and_renamed(tmp_path: Path) -> None:
+def test_new_lines_of_the_metrics_file_are_read_and_renamed(tmp_path: Path) -> None:
     rows: list[Any] = []
     file = MetricsFile(tmp_path / "verl-000.jsonl", record=lambda step, metrics: rows.append((step, metrics)))
     file.read()
@@ -281,7 +281,7 @@ def test_mask_is_0_exactly_on_program_outputs(inside: dict[str, Any]) -> None:
             expected = [0] * len(expected)
         assert output["mask"] == expected
         num_calls += output["direct"]["calls"]
-    assert num_calls > 0  # there are outputs to mask
+    assert num_calls > 0  # otherwise no output would be masked
 
 
 @pytest.mark.slow

@@ -1,8 +1,8 @@
 """A virtual environment with verl for tests of its code.
 
-verl needs an older transformers than the tests use, and a GPU for training. Its losses and its agent loop need neither: they
-run with the installed torch, transformers and datasets, which the environment sees through a .pth file. Only verl, Ray
-(75 MB) and ten small packages are downloaded, once.
+verl needs an older transformers than the tests use, and a GPU for training. The losses and the agent loop of verl run
+without a GPU, and with the installed torch, transformers and datasets, which the environment finds through a .pth file.
+Only verl, Ray (75 MB) and ten small packages are downloaded, once.
 """
 
 from __future__ import annotations

@@ -36,12 +36,12 @@ from tirjudge_training.trainers.verl.options import hydra_arguments, requirement
 from tirjudge_training.training_data import TrainingData
 
 RL = RLSettings(group_size=4, prompts_per_step=16, temperature=1.5)
-"""At temperature 1.5, the bundled judge also writes wrong answers to these items."""
+"""Settings of RL. At temperature 1.5, the bundled judge also writes wrong answers to the items."""
 
 RECIPE = parse_recipe({"trainer": "verl", "rl": RL.model_dump()}, source="test")
 
 STAGE, STEP = "rl-1", 7
-"""Stage and step of the training."""
+"""Name of the stage and number of the training step that verl is given."""
 
 QUESTION = "Reply in exactly 5 words."
 SHORT, LONG = "Cats sleep all day long.", "Cats sleep all day long and then they eat."
@@ -79,7 +79,7 @@ def losses(folder: Path) -> dict[str, Any]:
     new = (old + 1.5 * torch.randn(rows, length)).requires_grad_()  # large differences, so that all clips are active
     reference = new.detach() + 0.3 * torch.randn(rows, length)  # verl caps k3 of a token at 10
     mask = (torch.rand(rows, length) < 0.7).float()
-    mask[5] = 0.0  # a rollout without loss
+    mask[5] = 0.0  # all tokens of this rollout are masked
     rewards = torch.tensor([[0.0, 1.0, 1.0, 1.0], [0.1, 1.0, 0.0, 0.1], [1.0, 1.0, 1.0, 1.0]])
     advantages = group_advantages(rewards, eps=1e-6).flatten()
     batch = {"old": old, "new": new, "reference": reference, "mask": mask, "advantages": advantages}

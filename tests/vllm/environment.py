@@ -34,7 +34,7 @@ def vllm_python(folder: Path) -> Path:
     """Return the interpreter of the environment, and create the environment if necessary.
 
     Args:
-        folder: of the environment. Ignored if TIRJUDGE_VLLM_VENV is set.
+        folder: Folder of the environment. Ignored if TIRJUDGE_VLLM_VENV is set.
 
     Raises:
         NoEnvironment: this machine has no wheel, no network, or a different torch.

@@ -1,4 +1,4 @@
-"""Further tests for engines that use vLLM over HTTP; imported like `conformance`."""
+"""Additional tests for engines that use vLLM over HTTP. Test modules import them, as they import `conformance`."""
 
 from __future__ import annotations
 

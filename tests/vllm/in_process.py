@@ -98,7 +98,7 @@ async def test_a_server_judges_with_the_in_process_engine():
     assert model.ended is not None
 
 
-async def test_what_vllm_does_not_know_is_named():
+async def test_error_for_an_unknown_vllm_argument_names_it():
     with pytest.raises(CheckpointError, match="--max-modle-len"):
         async with open_model(
             f"vllm-inprocess:{MODEL}", options=EngineOptions(vllm_arguments=["--max-modle-len", "5"])

@@ -101,9 +101,9 @@ class PrefixHits:
     """Hits in the prefix cache for tokens of earlier requests of the same rollout."""
 
     sent_again: int
-    """Tokens of a prompt that an earlier request had sent or received."""
+    """Number of prompt tokens that an earlier request of the rollout had sent or received."""
     found: int
-    """Those of them that were cached."""
+    """Number of these tokens that were in the cache."""
 
     @property
     def share(self) -> float:

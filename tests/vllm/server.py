@@ -51,13 +51,13 @@ class VLLMServer:
 
     url: str
     log: Path | None
-    """Its output. None: the server was not started here."""
+    """File with the output of the server. None: the server was not started here."""
     pid: int | None = None
     """Pid of the API process, the parent of the engine. None: the server was not started here."""
 
     @property
     def last_words(self) -> str:
-        """The end of its output."""
+        """The end of the server's output."""
         return "" if self.log is None else self.log.read_text(errors="replace")[-3000:]
 
     def metric(self, name: str) -> float:
@@ -119,7 +119,7 @@ def bundled_judge_server(url: str | None) -> Iterator[VLLMServer]:
     """Yield the server at a URL, or start one with the bundled judge.
 
     Args:
-        url: of a server with the options of `server_command` and no other clients. None: start one.
+        url: URL of a server with the options of `server_command` and no other clients. None: start a server.
     """
     if url is not None:
         yield VLLMServer(url=url, log=None)

@@ -94,8 +94,8 @@ def load_checkpoint(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFas
 def load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     """Load the tokenizer of a checkpoint folder.
 
-    If the folder has only a `tokenizer.json`, the tokenizer gets the chat template of the embedded engine. In this
-    case, transformers would choose another tokenizer class from the architecture.
+    If the folder has only a `tokenizer.json`, the tokenizer is loaded from this file and gets the chat template of the
+    embedded engine. transformers cannot load such a folder: it derives another tokenizer class from the architecture.
 
     Raises:
         CheckpointError: tokenizer.json is missing, or the tokenizer has no chat template.
@@ -188,8 +188,8 @@ def replacing(out: Path) -> Iterator[Path]:
 def _disk_problem(error: BaseException) -> str | None:
     """Return a message about the disk error; None: it is not a disk error.
 
-    safetensors and tokenizers raise other exception types, which have the message of the operating system in their
-    text.
+    safetensors and tokenizers raise other exception types than OSError. Their text contains the message of the operating
+    system.
     """
     if isinstance(error, CheckpointError):
         return None

@@ -47,8 +47,8 @@ app = typer.Typer(cls=Commands, no_args_is_help=True, add_completion=False, help
 
 BUNDLED = Path(__file__).parents[2] / "judge" / "tirjudge" / "checkpoints" / "tiny"
 
-# OpenMP and glibc read these variables when torch is loaded. Idle threads must not spin. Freed memory must stay mapped:
-# mapping it again in every step cost a quarter of the speed on one machine, and had no effect on another.
+# OpenMP and glibc read these variables when torch is loaded. Idle threads must not spin. Freed memory must stay mapped,
+# because mapping it again in every step made training up to a quarter slower, depending on the machine.
 _ENVIRONMENT = {
     "OMP_WAIT_POLICY": "PASSIVE",
     "MALLOC_MMAP_THRESHOLD_": str(2**33),

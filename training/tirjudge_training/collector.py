@@ -63,8 +63,8 @@ class PseudoLabels(BaseModel):
     min_verified_mass: float = Field(default=0.5, ge=0, le=1)
     """Minimum share of the weight from verified answers; a group below it is not trained on. 0: accept every vote."""
     swap: bool = False
-    """Whether a verified answer must also be the majority answer with the responses in the opposite order. This needs a
-    second group of rollouts (pairwise and listwise)."""
+    """Whether a verified answer must also be the majority answer when the responses are shown in the opposite order. This
+    needs a second group of rollouts (pairwise and listwise)."""
 
 
 class Collector:

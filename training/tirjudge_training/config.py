@@ -79,7 +79,7 @@ class WeakStart(Section):
 
 
 class Start(Section):
-    """The initial policy of the training, pi_0."""
+    """The initial policy of the training (pi_0)."""
 
     checkpoint: str | None = None
     """A checkpoint folder, or `bundled`. None: `weak` if it is given, otherwise the bundled judge."""
@@ -261,7 +261,7 @@ class Recipe(Section):
     gate: GateRule = GateRule()
     teacher: Teacher | None = None
     voting: PseudoLabels = PseudoLabels()
-    """Vote on the labels of `ttrl`."""
+    """Settings of the vote on labels, for the command `ttrl`."""
     engine: EngineConfig = EngineConfig()
     launch: Launch = Launch()
     sandbox: SandboxConfig = SandboxConfig()
@@ -270,14 +270,14 @@ class Recipe(Section):
 
     @property
     def tools_switch(self) -> Literal["auto", "off"]:
-        """Value of `tools` in a request."""
+        """Value of the field `tools` in requests to the judge."""
         return "auto" if self.tools else "off"
 
     def settings_of(self, trainer: str) -> Any:
         """Return the settings in the section of a trainer.
 
         Raises:
-            AttributeError: the recipe neither selects the trainer nor has its section.
+            AttributeError: the recipe has no section of the trainer, and does not select the trainer.
         """
         return getattr(self, trainer)
 

@@ -46,7 +46,7 @@ class ItemOrder(Protocol):
 class EpochOrder:
     """Draws every item once per epoch, in a new random order each epoch. Additional draws are random.
 
-    The groups of an epoch form a sequence, in which those of a pointwise item are adjacent. Step s of rank r takes
+    The groups of an epoch form a sequence, in which the two groups of a pointwise item are adjacent. Step s of rank r takes
     num_groups groups, starting at position (s * num_ranks + r) * num_groups. So no state has to be saved.
 
     Args:
@@ -100,7 +100,7 @@ class EpochOrder:
 
 
 class DifficultyOrder:
-    """Thompson sampling of items whose groups are likely to be mixed, that is neither all right nor all wrong.
+    """Draws items whose groups are probably mixed (some rollouts right, some wrong), by Thompson sampling.
 
     The probability p that a rollout of an item is right has a posterior Beta(a, b), with the prior Beta(1, 1). A step
     samples p for each item and takes the items with the highest 1 - p^G - (1 - p)^G, the probability that a group of G

@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 
 def _off(value: Any) -> Any:
-    """YAML reads a bare `off` as false."""
+    """Return "off" for false, because YAML reads an unquoted `off` as false."""
     return "off" if value is False else value
 
 

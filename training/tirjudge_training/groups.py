@@ -1,4 +1,4 @@
-"""Groups of rollouts: rolling them out, the sampled items that they belong to, and their metrics."""
+"""Groups of rollouts: generate the rollouts of a group, keep the groups of each sampled item, and compute metrics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RolloutGroup:
 
     trajectories: tuple[TrainingSample, ...]
     fills: bool = False
-    """Whether the group only fills up the step: it has no advantage to learn from."""
+    """Whether the group only fills up the step. Its advantages are zero, so it does not change the weights."""
 
     @property
     def informative(self) -> bool:

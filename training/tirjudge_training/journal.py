@@ -16,7 +16,7 @@ class MetricsJournal:
     Args:
         run: Folder of the run.
         recipe: Recipe of the run, with the names of the trackers.
-        silent: Write nothing. For all processes of a run except the first.
+        silent: Whether to write no metrics. Set in all processes of a run except the first.
 
     Raises:
         ValueError: a tracker is unknown or not installed.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tirjudge.engines.embedded import EmbeddedEngine
 
 MAX_BATCH = 32
-"""Maximum number of rollouts in one step of the embedded engine. It is larger than in serving, for throughput."""
+"""Maximum number of rollouts in one step of the embedded engine. Serving uses a smaller number, for lower latency."""
 
 
 class Policy(Protocol):

@@ -89,12 +89,12 @@ def is_perfect(trajectory: TrainingSample) -> bool:
 
 
 def with_tool(trajectory: TrainingSample) -> bool:
-    """The strategy: whether it wrote a program."""
+    """Return the strategy of a trajectory: whether the model wrote a program."""
     return trajectory.num_calls > 0
 
 
 def winning_strategies(trajectories: Sequence[TrainingSample]) -> Mapping[str, tuple[bool, ...]]:
-    """Return task -> the best strategies (`with_tool`) in it; both if they are equal.
+    """Return task -> the best strategies for this task (values of `with_tool`); both strategies if they are equal.
 
     The value of a strategy is (right + 1) / (tried + 2), the mean of Rc with one right and one wrong sample added. So a
     strategy that was tried only once does not win by luck. A strategy that was never tried does not win.

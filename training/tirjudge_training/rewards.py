@@ -48,8 +48,8 @@ class RewardRule(BaseModel):
     kind: Literal["tir", "artist"] = "tir"
     """`tir`: R = Rc (0.1 + 0.9 1[Rt and Rf]). `artist`: R = Rc + 1[Rf] + share of successful programs."""
     pair_credit: Literal["index", "cross"] = "index"
-    """Pointwise: `index` compares rollout k of one response with rollout k of the other, `cross` with all rollouts of
-    it."""
+    """Only for pointwise items. `index`: compare rollout k of one response with rollout k of the other response. `cross`:
+    compare each rollout of one response with all rollouts of the other response."""
     format: bool = True
     """Whether Rf counts in `tir`."""
     tool: bool = True
@@ -63,7 +63,7 @@ class RewardRule(BaseModel):
 def rewards_of(
     item: TrainingItem, rollouts: Rollouts, *, rule: RewardRule
 ) -> dict[tuple[int, ...], list[RolloutReward]]:
-    """Return the rewards of all groups of one item, in the order of their rollouts.
+    """Return the rewards of all groups of one item. The rewards of a group are in the order of its rollouts.
 
     Raises:
         ValueError: the item has no label, a group is missing, or (pointwise) the groups differ in size.
@@ -196,7 +196,7 @@ class PseudoLabel:
     """Number of verified answers."""
 
     def is_trusted(self, *, min_verified_mass: float) -> bool:
-        """Whether to use it as a label: there is an answer, no tie, and enough verified weight."""
+        """Whether to use the vote as a label: it has an answer, no tie, and enough verified weight."""
         return self.label is not None and not self.tied and self.verified_mass >= min_verified_mass
 
 

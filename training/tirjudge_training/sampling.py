@@ -1,6 +1,6 @@
 """Samples trajectories for supervised learning: each item is rolled out G times, by the trained judge or by a teacher.
 
-This module filters nothing; `rejection` selects trajectories. The reward is always TIR-Judge's, independent of the
+This module keeps all trajectories; `rejection` selects trajectories. The reward is always TIR-Judge's, independent of the
 reward of RL. If a teacher has another tokenizer, its trajectories are encoded with the student's tokenizer: each piece
 of text is encoded once, and outputs of programs stay masked.
 """
@@ -162,7 +162,7 @@ class _TokenizerOnlyEngine(BaseEngine):
 def in_words_of(
     student: Student, trajectory: TrainingSample, *, rollout: Rollout, prompt_ids: Sequence[int]
 ) -> TrainingSample:
-    """Encode a teacher's trajectory with the student's tokenizer. Model text carries loss, program outputs do not.
+    """Encode a teacher's trajectory with the student's tokenizer. The loss mask has model text and no program output.
 
     The fence that opens a program output counts as model text, because the student must learn to write it. If the
     teacher ended a turn, the student's end-of-turn token is appended. Log-probabilities are unknown and set to 0.

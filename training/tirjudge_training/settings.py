@@ -77,7 +77,7 @@ class SFTSettings(OptimizerSettings):
     epochs: float = Field(default=1.0, gt=0.0)
     """Number of passes over the trajectories."""
     mask_observations: bool = True
-    """Whether outputs of programs are excluded from the loss. False: they carry loss too (an ablation)."""
+    """Whether outputs of programs are excluded from the loss. False: they are included (an ablation)."""
 
 
 class RLSettings(OptimizerSettings):
@@ -110,17 +110,17 @@ class RLSettings(OptimizerSettings):
     max_tool_calls: int = Field(default=3, ge=0)
     """Maximum number of tool calls per rollout."""
     mask_observations: bool = True
-    """Whether outputs of programs are excluded from the loss. False: they carry loss too (an ablation)."""
+    """Whether outputs of programs are excluded from the loss. False: they are included (an ablation)."""
     group_filter: Literal["correctness", "reward"] = "correctness"
-    """Dynamic sampling keeps a group if this differs within the group: `correctness` (Rc, Eq. 2) or the total
-    `reward`."""
+    """Quantity that must differ within a group, so that dynamic sampling keeps the group. `correctness`: Rc (Eq. 2).
+    `reward`: the total reward."""
     dynamic_sampling: bool = True
     """Whether groups without a difference are discarded and replaced by other groups."""
     difficulty: bool = False
     """Whether prompts with mixed results are drawn more often."""
     overlong: Literal["mask", "penalty", "none"] = "mask"
-    """Handling of a rollout that reached the token limit. `mask`: it carries no loss, but its reward counts in the mean
-    of its group. `penalty`: DAPO's soft penalty reduces its reward. `none`: no special handling."""
+    """Handling of a rollout that reached the token limit. `mask`: its tokens are excluded from the loss, but its
+    reward counts in the mean of its group. `penalty`: DAPO's soft penalty reduces its reward. `none`: no special handling."""
     overlong_buffer_tokens: int = Field(default=1024, gt=0)
     """Number of tokens before the limit over which the penalty grows from 0 to 1."""
     validate_every: int = Field(default=25, ge=1)

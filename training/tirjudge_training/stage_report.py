@@ -1,4 +1,4 @@
-"""A run on the terminal: a progress bar during the run, and a table of its stages at the end."""
+"""Show a run on the terminal: a progress bar during the run, and a table of its stages at the end."""
 
 from __future__ import annotations
 

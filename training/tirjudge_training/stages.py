@@ -1,4 +1,4 @@
-"""The stages of a run, in sequence. Finished stages are not repeated. A stage that fails the gate is not built on.
+"""Run the stages of a command in sequence. Finished stages are not repeated. No stage builds on a stage that failed the gate.
 
     sft       start -> sft-1                                     on existing trajectories
     rl        start -> rl-1
@@ -103,7 +103,7 @@ def run_stages(
     _check(command, recipe, state=state)
     data = load_data(recipe)
     facts = {"seed": recipe.seed, "data_sha256": data.sha256, "items": data.counts(), **_facts_of(recipe)}
-    disable_progress_bar()  # the progress bars of transformers would disturb those of the run
+    disable_progress_bar()  # progress bars of transformers would overwrite the progress bar of the run
     with RunFolder(out, config=recipe.resolved(), state=state, facts=facts) as folder:
         run = _Run(folder=folder, recipe=recipe, data=data, callback=callback or Callback(), chat_key=chat_key)
         for stage in folder.state.stages:
@@ -112,7 +112,7 @@ def run_stages(
 
 
 def _check(command: Command, recipe: Recipe, *, state: State) -> None:
-    """Check that the recipe has all that a command needs, and that the trainers support it.
+    """Check that the recipe has all keys that a command needs, and that the trainers support the stages.
 
     Raises:
         ValueError: a key is missing, or a trainer does not support the stage.
@@ -280,8 +280,8 @@ class _Run:
 
     @asynccontextmanager
     async def _sampler(self, stage: StageRecord) -> AsyncIterator[tuple[Judge, Student | None]]:
-        """Yield the judge that is sampled, and the student if the judge is a teacher with another tokenizer or
-        sizes."""
+        """Yield the judge to sample from, and the student. The student is None unless the judge is a teacher with another
+        tokenizer or other size limits."""
         teacher = self.recipe.teacher if self.state.command in ("distill", "sample") else None
         async with AsyncExitStack() as stack:
             if teacher is None:
@@ -294,8 +294,7 @@ class _Run:
             yield judge, None if _writes_like(teacher, judge=judge, student=start) else Student.load(start)
 
     def _learn(self, stage: StageRecord) -> Path | None:
-        """Run SFT or RL and return its checkpoint. None: no trajectory was worth learning from; the stage is
-        skipped."""
+        """Run SFT or RL and return the new checkpoint. None: no trajectory was kept for SFT, so the stage is skipped."""
         files: tuple[Path, ...] = ()
         if stage.kind == "sft":
             before = self.state.stages[self.state.stages.index(stage) - 1]
@@ -378,7 +377,7 @@ class _Run:
         self.state.current = stage.name
         best = None if self.state.best is None else self.state.stage(self.state.best).validation
         now = stage.validation
-        # Later stages win ties. If no label may be used, or none is known, the last stage is the best.
+        # If two stages have equal accuracy, the later one is the best. Without labels, the last stage is the best.
         if self.state.command == "ttrl" or best is None or now is None or now.accuracy >= best.accuracy:
             self.state.best = stage.name
             self.folder.mark_best(self.folder.absolute(stage.output))

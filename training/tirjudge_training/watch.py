@@ -1,4 +1,4 @@
-"""`tirjudge train watch`: a view of a run in the terminal, during the run and afterwards.
+"""`tirjudge train watch`: shows a run in the terminal, during the run and afterwards.
 
 The view reads `metrics.jsonl` and `state.json` of the run and changes nothing. The lock of the run shows whether a
 process still works on it, because the lock is released when its process ends.

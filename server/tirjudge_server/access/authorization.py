@@ -1,8 +1,8 @@
 """Authorization: `Access` holds the keys of a database in memory, and `needs` checks the scope of a caller.
 
-Requests are checked against the keys in memory. These are reloaded every few seconds, and sooner when a request has an
+Requests are checked against the keys in memory. The keys are reloaded every few seconds, and sooner when a request has an
 unknown key. So new keys work immediately, and revoked keys stop working within seconds. While the database does not answer,
-the last known keys stay valid.
+the keys of the last successful reload stay valid.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Access:
     """The API keys of one server.
 
     Args:
-        database: Holds the keys. Not closed here.
+        database: Holds the keys. The caller closes it.
     """
 
     def __init__(self, database: Database) -> None:
@@ -110,7 +110,7 @@ class Access:
             limits.spend(outcome.usage.input_tokens + outcome.usage.output_tokens)
 
     def _refresh(self, max_age_s: float) -> asyncio.Future[None]:
-        """Reload the keys if they are older than `max_age_s`. The result is done when the keys are fresh enough."""
+        """Reload the keys if they are older than `max_age_s`. The returned future ends when the keys are loaded."""
         if self._loading is None and monotonic() - self._loaded_at > max_age_s:
             self._loading = asyncio.create_task(self._reload())
         if self._loading is not None:

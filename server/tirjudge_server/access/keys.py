@@ -2,7 +2,7 @@
 
 A key is 256 random bits and cannot be guessed. So a plain SHA-256 is enough to store it. Slow password hashes protect against
 guessing, which is not needed here, and cost time on every request. Keys are looked up by this hash. The timing of a look-up
-can reveal something about the hash of the sent value only, from which no key can be derived.
+can reveal a part of the hash at most, and no key can be derived from its hash.
 """
 
 from __future__ import annotations

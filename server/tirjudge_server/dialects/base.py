@@ -126,7 +126,7 @@ def handlers(dialect: Dialect, service: JudgeService, *, settings: DialectSettin
             )
             value = await while_connected(request.receive, endpoint.reply(asked, context))
             headers = answer_headers(context.rewards, judgment_ids=batch.judgment_ids)
-            # As ASCII, because an echoed text may contain an unpaired surrogate.
+            # The JSON is ASCII, because a text that the response repeats may contain an unpaired surrogate.
             return Response(json.dumps(value, allow_nan=False), headers=headers, media_type="application/json")
 
         return answer

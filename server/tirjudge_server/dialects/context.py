@@ -37,7 +37,7 @@ class DialectSettings:
     """The settings that all dialects of a server share."""
 
     scoring: Scoring = field(default_factory=Scoring)
-    """How responses become rewards, unless the URL query says otherwise."""
+    """How responses become rewards. Options in the URL query override it."""
     fallback: float | None = None
     """Score for missing scores in protocols that require a number; None: the middle of the scale."""
     response_view: ResponseView = "final"
@@ -118,7 +118,7 @@ class DialectContext:
         return group_cost(group, scoring=scoring, group_size=self.batch.service.judge.profile.group_size)
 
     def affordable(self, costs: Sequence[Cost]) -> list[bool]:
-        """Which samples of the request are judged, from the cost of each.
+        """Return for each sample of the request whether it is judged, given the cost of each sample.
 
         Raises:
             Refused: 413, the request has more samples than the maximum number of rollouts; or its total cost is too high

@@ -130,7 +130,7 @@ async def verify(asked: NemoVerify, context: DialectContext) -> dict[str, Any]:
 
 
 async def _compare_gathered(groups: list[ResponseGroup], *, context: DialectContext) -> list[ResponseScore]:
-    """Reward the rollouts of a complete group by comparison. The context is that of the rollout that arrived last."""
+    """Reward the rollouts of a complete group by comparison. `context` belongs to the rollout that arrived last."""
     responses = tuple(response for group in groups for response in group.responses)
     whole = ResponseGroup(prompt=groups[0].prompt, responses=responses, reference=groups[0].reference)
     scoring = context.scoring.on(context.scoring.ends, mode=RewardMode.COHORT)
@@ -176,7 +176,7 @@ def _verified(asked: NemoVerify, reward: ResponseScore) -> dict[str, Any]:
     echoed = asked.model_dump()
     config = echoed.get("instance_config")
     if reward.missing is None:
-        # A row that is verified again still has the marks of its last failure.
+        # A row that is verified again still has the failure fields of its last verification.
         stale = ("_ng_failure_class", "_ng_failure_judge_error", "failure_kind", "failure_reason")
         kept = {name: value for name, value in echoed.items() if name not in stale}
         if isinstance(config, dict) and "mask_sample" in config:

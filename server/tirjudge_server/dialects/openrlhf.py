@@ -48,7 +48,7 @@ def read(asked: OpenRlhfRequest, context: DialectContext) -> list[ResponseGroup 
     prompts = asked.prompts if isinstance(asked.prompts, list) else [asked.prompts] * num
     # Convert a label that all samples share only once.
     labels = map(text_of, asked.labels) if isinstance(asked.labels, list) else [text_of(asked.labels)] * num
-    # A prompt that all queries share costs time in each query, because each query is searched for it.
+    # Each query is searched for its prompt. So a long prompt that all queries share costs time in each query.
     costs = [Cost(rollouts=1, chars=len(q) + len(p or "")) for q, p in zip(queries, prompts, strict=True)]
     return [
         context.read_chat(query, prompt=prompt, reference=label) if is_affordable else TOO_COSTLY
@@ -62,7 +62,7 @@ def write(asked: OpenRlhfRequest, rewards: list[ResponseScore], context: Dialect
     worst, best = context.scoring.ends
     return {
         "rewards": numbers,
-        # Between 0 and 1 for every scale, as the client's dynamic filtering expects.
+        # The client's dynamic filtering expects scores between 0 and 1, so scores of every scale are mapped to this range.
         "scores": [(number - worst) / (best - worst) if best != worst else 0.5 for number in numbers],
         "extra_logs": {
             "judge_failed": [float(not reward.is_scored) for reward in rewards],

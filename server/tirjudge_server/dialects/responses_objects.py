@@ -22,7 +22,7 @@ def prompt_in(params: Mapping[str, Any]) -> tuple[ChatMessage, ...]:
 
 
 def response_in(response: Mapping[str, Any], *, view: ResponseView) -> str | None:
-    """The text of a response object; in the full view with reasoning and tool calls. None: not a response object."""
+    """The text of a response object; with reasoning and tool calls if `view` is "full". None: not a response object."""
     output = response.get("output")
     if not isinstance(output, list):
         return None
@@ -59,7 +59,7 @@ def _whole(item: Mapping[str, Any]) -> str:
 
 
 def _content(content: Any) -> str:
-    """The text of a content, which is a string or a list of parts. `ChatMessage` replaces invalid Unicode."""
+    """The text of a `content` field: a string or a list of parts. `ChatMessage` replaces invalid Unicode."""
     if isinstance(content, list):
         content = "".join(
             part["text"] for part in content if isinstance(part, Mapping) and isinstance(part.get("text"), str)

@@ -134,7 +134,7 @@ def _template() -> str:
 def _known(
     questions: Sequence[SystemOneNoul | SystemOneChoice | SystemOneScore], *, state: str
 ) -> list[_Found | ResponseScore | None]:
-    """The result of each question that needs no judgment, because it has one answer or is ambiguous; None: judge it."""
+    """The result of each question that needs no judgment, because it has one answer or is ambiguous; None: not known."""
     unreadable = _unreadable(state)
     return [
         CERTAIN if len(_texts(question)) == 1 else unreadable or _unreadable(text_of(question.instructions) or "")

@@ -29,7 +29,7 @@ _PAIRS = (("text_1", "text_2"), ("queries", "documents"), ("queries", "items"), 
 
 
 class VllmScore(ForeignRequest):
-    """Pairs of texts. Both sides have the same number of texts, or the first side has one text for all of the second."""
+    """Pairs of texts. Both sides have the same number of texts, or the first side has one text, which all pairs share."""
 
     text_1: Texts | None = None
     text_2: Texts | None = None

@@ -6,7 +6,7 @@ The request to judge is searched for in this order:
 2. A JSON object in the last user message, if the header is `X-Tirjudge-Request: json`.
 3. One of the judge prompts that `templates` reads.
 
-A chat with none of these is answered as a conversation, if the model can chat.
+A chat without a request to judge is answered as a conversation, if the model can chat.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ UNSUPPORTED_SAMPLING: Mapping[str, tuple[Any, ...]] = {
     "frequency_penalty": (None, 0, 0.0),
     "presence_penalty": (None, 0, 0.0),
 }
-"""Sampling options that no endpoint supports, each with the values that are accepted because they change nothing."""
+"""Sampling options that no endpoint supports -> values that are accepted because they have no effect."""
 
 
 class StreamOptions(Foreign):
@@ -97,9 +97,10 @@ class ChatJudging:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerShape:
-    """Fields in which the answers of one endpoint differ from those of another, whole and in chunks.
+    """The answer format of one endpoint: the fields that are not the same for chat and text completions.
 
-    `choice_fields` adds the fields that all choices share.
+    A whole answer is one JSON object; a streamed answer consists of chunks. `choice_fields` adds the fields that all choices
+    share.
     """
 
     object: str
@@ -189,7 +190,7 @@ def interpret(
         is_json: Whether the last user message is a request as JSON.
 
     Raises:
-        Refused: The chat holds nothing to judge and the model cannot chat, or a field is invalid.
+        Refused: The chat has no request to judge and the model cannot chat, or a field is invalid.
     """
     judging = judging_in(service, body, messages, is_json=is_json)
     return _conversation(service, body, messages) if judging is None else judging
@@ -203,7 +204,7 @@ def judging_in(
     is_json: bool,
     param: str = "messages",
 ) -> ChatJudging | None:
-    """Return the judgments that a chat asks for; None if it holds nothing to judge.
+    """Return the judgments that a chat asks for; None if the chat has no request to judge.
 
     Args:
         service: Judges the requests.
@@ -213,7 +214,7 @@ def judging_in(
         param: Field of the body that holds the messages, for error messages.
 
     Raises:
-        Refused: The request is invalid, the prompt is ambiguous, or a field asks for something that a judgment lacks.
+        Refused: The request is invalid, the prompt is ambiguous, or a field is not supported for judgments.
     """
     form, fields = _found(body, messages, is_json=is_json, param=param)
     if fields is None:

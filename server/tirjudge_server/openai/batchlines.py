@@ -79,7 +79,7 @@ def check(path: Path, *, endpoint: str, max_line_bytes: int) -> Checked:
 
 
 def _raw_lines(file: IO[bytes], *, max_line_bytes: int) -> Iterator[bytes]:
-    """Yield the lines that are not blank. Of a line that is too long, only the beginning."""
+    """Yield the lines that are not blank. A line that is too long is cut."""
     while raw := file.readline(max_line_bytes + 1):
         if len(raw) > max_line_bytes and not raw.endswith(b"\n"):
             while (rest := file.readline(max_line_bytes)) and not rest.endswith(b"\n"):

@@ -115,7 +115,7 @@ class BatchRunner:
         return any(batch.input_file_id == file.id for batch in self._batches.unfinished())
 
     async def _run(self, batch_id: str) -> None:
-        """Run a batch from its current state to its end. An internal error makes it fail with that error on record."""
+        """Run a batch from its current state to its end. After an internal error, the batch fails and records the error."""
         async with self._places:
             try:
                 if self._batches.known(batch_id).status == "validating":

@@ -259,7 +259,7 @@ class BatchStore:
         return progress
 
     def keep(self, batch_id: str, kind: Kind, target: Path) -> bool:
-        """Link or copy the done lines of a batch to `target`. Return False without any lines."""
+        """Link or copy the done lines of a batch to `target`. Return False if there are no lines."""
         path = self.path(batch_id, kind)
         if not path.exists() or path.stat().st_size == 0:
             return False

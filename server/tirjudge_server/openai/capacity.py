@@ -1,4 +1,4 @@
-"""Admission of work that is not a judgment. Conversations wait in the queue of the judgments and share their limits."""
+"""Admission of work that is not a judgment. Conversations wait in the same queue as judgments, under the same limits."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ async def place(service: JudgeService, request: JudgeRequest, *, call: Call) -> 
 
     Args:
         service: Owns the queue.
-        request: Names the model and tells whether the work needs the sandbox.
-        call: Names the caller, the priority and the deadline.
+        request: A request with the model and the `tools` of the work.
+        call: The caller, the priority and the deadline.
 
     Yields:
         The deadline of the work.

@@ -1,6 +1,6 @@
 """`/v1/completions`: a judge prompt as plain text, answered with a verdict.
 
-A prompt that asks for no judgment is refused. The engine behind the judge serves this protocol for free text.
+A prompt that asks for no judgment is refused. For free text, send the request to the engine behind the judge.
 """
 
 from __future__ import annotations

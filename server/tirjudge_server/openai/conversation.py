@@ -1,6 +1,6 @@
 """Chats that ask for no judgment. The rollout loop runs, with Python, and the last turn is the answer.
 
-Refused for models that were trained on the judge format, because these answer every prompt with a verdict.
+Models that were trained on the judge format refuse such chats, because they answer every prompt with a verdict.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class AnswerChoice:
     """One choice of an answer, before an endpoint formats it."""
 
     content: str | None
-    """Text of the answer. None: `refusal` is given instead."""
+    """Text of the answer. None: there is no text, and `refusal` has the reason."""
     refusal: str | None = None
-    """Why `content` is None. None: `content` is given."""
+    """Reason why there is no content. None: the answer has content."""
     reasoning: str
-    """Text of the turns before the answer, with their programs and the output of these."""
+    """Text of the turns before the answer, with their programs and the programs' output."""
     finish_reason: Literal["stop", "length"]
     input_tokens: int
     cached_tokens: int
@@ -118,7 +118,7 @@ async def converse(
 async def _run(
     service: JudgeService, question: ConversationQuestion, *, text: str, deadline: Deadline, on_turn: OnTurn | None
 ) -> Rollout:
-    """Run the loop without labels and without a forced verdict, so that it ends when the model ends."""
+    """Run the rollout loop without labels and without a forced verdict. It ends when the model ends its answer."""
     judge = service.judge
     profile = judge.profile
     if question.max_tokens is not None:

@@ -23,7 +23,7 @@ class FormattedVerdict:
     content: str | None
     """The formatted verdict. None: `refusal` is given instead."""
     refusal: str | None = None
-    """Why the verdict does not fit the requested format. None: it does."""
+    """Why the verdict does not fit the requested format. None: the verdict fits."""
 
 
 class Form(Protocol):
@@ -49,7 +49,7 @@ class PreferenceForm:
     """`[[A]]`, or `[[A>B]]`."""
 
     tie: str | None
-    """The caller's notation for a tie. None: its prompt offers no tie."""
+    """The caller's notation for a tie. None: the caller's prompt offers no tie."""
     arrows: bool = False
     """Whether to write `[[A>B]]` instead of `[[A]]`."""
 
@@ -182,7 +182,7 @@ def json_form(response_format: Mapping[str, Any]) -> JsonForm:
 def _check_schema(properties: Mapping[str, Any], *, required: Any) -> None:
     """
     Raises:
-        Refused: The schema requests a property, or a type of it, that a verdict lacks.
+        Refused: The schema requests a property that a verdict does not have, or another type than the property has.
     """
     for name in (*properties, *(required if isinstance(required, list) else [])):
         if not isinstance(name, str) or name not in JSON_TYPES:
@@ -207,7 +207,7 @@ def _types(schema: Any) -> set[str]:
 def _collect_types(schema: Any, *, into: set[str]) -> bool:
     """Add the types that a schema names. Return whether every branch of the schema names one.
 
-    All branches share one set. A set per branch has to be copied at every level of nesting.
+    All branches add to one set, because one set per branch would be copied at every level of nesting.
     """
     if not isinstance(schema, Mapping):
         return False

@@ -16,7 +16,7 @@ from typing import Any
 MAX_CHARS = 2000
 """Maximum length of a formula."""
 MAX_POWER = 1000.0
-"""Maximum absolute exponent. Keeps powers fast; floats overflow at smaller ones."""
+"""Maximum absolute exponent, so that a power is computed fast. Most powers overflow a float at smaller exponents."""
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "abs": abs,
@@ -81,7 +81,7 @@ class Formula:
             rewards: Name of a grader -> its reward.
 
         Raises:
-            FormulaError: The value is not finite, or undefined as after a division by 0.
+            FormulaError: The value is not finite, or is undefined, for example because of a division by 0.
         """
         try:
             value = self._value(rewards)

@@ -326,7 +326,7 @@ def _without_sample(given: Sequence[GraderInput], values: Mapping[str, Any]) -> 
 def _as_text_without_names(value: Any) -> str:
     """Convert a value to text; objects and lists become empty, because an object's names can come from the sample.
 
-    Markers in the names of the item's objects are missed by this, and are then attributed to the sample.
+    So markers in the names of the item's objects are not found in this text, and are attributed to the sample.
     """
     return value if isinstance(value, str) else "" if isinstance(value, dict | list) else as_text(value)
 

@@ -40,7 +40,7 @@ def _ngrams(words: Sequence[str], n: int) -> Counter[tuple[str, ...]]:
 
 
 def _rouge_n(text: str, reference: str, *, n: int) -> float:
-    """F1 over the n-grams of both."""
+    """F1 over the n-grams of both texts."""
     found, wanted = _ngrams(_words(text), n), _ngrams(_words(reference), n)
     return _f1((found & wanted).total(), num_found=found.total(), num_wanted=wanted.total())
 

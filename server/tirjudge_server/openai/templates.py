@@ -14,7 +14,7 @@ A prompt that breaks one is refused, and the error names the offending marker:
 - A reference is before the first answer or after the last one, never inside an answer.
 - Exactly one question heading is before the first section. Later ones are text of an answer.
 - Each heading of the fenced and of the gold prompt occurs once.
-- A prompt that matches two of the four is refused.
+- A prompt that matches two of the four supported prompts is refused.
 
 Each parser reads the text once, in linear time.
 """

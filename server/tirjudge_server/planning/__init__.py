@@ -1,1 +1,1 @@
-"""How much hardware a load needs: a capacity plan in closed form."""
+"""Capacity plans: compute the hardware that a load needs, with closed formulas."""

@@ -43,7 +43,8 @@ class AuditReport:
     length: int
     """Number of intact records."""
     head: str
-    """Hash of the last intact record. Kept outside the database, it allows a later audit to prove all of them unchanged."""
+    """Hash of the last intact record. With a copy of this hash outside the database, a later audit can prove that these
+    records are unchanged."""
     broken: Break | None
     """The first broken record. None: the chain is intact."""
 

@@ -1,6 +1,6 @@
-"""Group commit: one thread runs all jobs that arrived during a transaction in the next transaction.
+"""Group commit: one thread runs jobs in transactions. All jobs that arrive during a transaction share the next one.
 
-The cost of a transaction, a disk sync and a thread switch, does not depend on the number of its jobs. So jobs get cheaper
+The cost of a transaction (a disk sync and a thread switch) does not depend on the number of its jobs. So jobs get cheaper
 under load, and a job waits for at most two transactions.
 """
 
@@ -77,7 +77,7 @@ class GroupCommitWriter(Generic[S]):
                 _resolve_batch(batch, results=self._results(batch))
 
     def _results(self, batch: Sequence[_Job]) -> list[Any]:
-        """Return the result or the exception of each job. If the transaction failed, its exception for all of them."""
+        """Return the result or the exception of each job. If the transaction failed, every job gets its exception."""
         try:
             with self._transaction() as session:
                 return [_result(job, session=session) for job in batch]

@@ -35,7 +35,8 @@ FIELDS = {
     "http_status": "HTTP status of the response",
     "seconds": "duration of a judgment after its wait in the queue, or of a request until the last byte of its response",
 }
-"""Optional fields of a line. Every line has `time`, `level`, `logger` and `message`; lines with an exception, `traceback`."""
+"""Optional fields of a line. Every line has `time`, `level`, `logger` and `message`. A line with an exception also has
+`traceback`."""
 
 _bound: ContextVar[Mapping[str, str]] = ContextVar("tirjudge.log_fields", default={})  # noqa: B039
 

@@ -56,7 +56,7 @@ AroundRequest = Callable[[Scope], AbstractContextManager[object]]
 
 
 class Requests:
-    """ASGI middleware. `tirjudge_web.identity.CallerIdentity` must be outside of it.
+    """ASGI middleware. Add `tirjudge_web.identity.CallerIdentity` after this middleware, so that it runs first.
 
     Args:
         app: The application.

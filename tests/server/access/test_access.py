@@ -1,4 +1,4 @@
-"""API keys over HTTP: scopes, limits, revoking, and what is never stored or logged."""
+"""API keys over HTTP: scopes, limits and revoking. A key is never stored or logged."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_without_keys_all_callers_are_allowed(guarded) -> None:
         assert (await client.get("/judge")).json() is None
 
 
-async def test_a_key_allows_what_its_scopes_allow(guarded, database: Database) -> None:
+async def test_a_key_allows_only_requests_within_its_scopes(guarded, database: Database) -> None:
     alice = create_key(database, name="alice", scopes=["judge", "read"])
     root = create_key(database, name="root", scopes=["admin"])
     async with guarded() as (client, _):
@@ -143,7 +143,7 @@ async def test_a_new_key_works_immediately(guarded, database: Database, monkeypa
         assert (await client.get("/judge", headers=bearer(key))).json() == "second"
 
 
-async def test_a_revoked_key_is_rejected_and_the_server_stays_closed(guarded, database: Database) -> None:
+async def test_a_revoked_key_is_rejected_and_callers_still_need_a_key(guarded, database: Database) -> None:
     key = create_key(database, name="alice", scopes=["judge"])
     async with guarded() as (client, access):
         assert (await client.get("/judge", headers=bearer(key))).status_code == 200
@@ -214,7 +214,7 @@ async def test_the_concurrency_of_a_key_is_available_to_the_queue(guarded, datab
         assert [access.concurrency_of(name) for name in ("alice", "bob", None)] == [2, None, None]
 
 
-async def test_a_key_is_in_no_log_no_answer_and_no_database(guarded, database: Database, caplog) -> None:
+async def test_a_key_is_never_logged_returned_or_stored(guarded, database: Database, caplog) -> None:
     caplog.set_level(logging.DEBUG)
     logging.getLogger("sqlalchemy.engine").setLevel(logging.DEBUG)
     key = create_key(database, name="alice", scopes=["judge"], rpm=1)

@@ -36,7 +36,7 @@ def test_requests_beyond_the_limit_are_refused() -> None:
     limits.admit()
 
 
-def test_a_long_pause_saves_at_most_one_minute() -> None:
+def test_unused_requests_accumulate_for_at_most_one_minute() -> None:
     clock = Clock()
     limits = KeyLimits(key_with(rpm=2), clock=clock)
     clock.now += 3600

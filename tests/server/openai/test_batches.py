@@ -34,7 +34,7 @@ async def upload(client: AsyncOpenAI, lines: Sequence[object]) -> str:
 
 
 async def create(client: AsyncOpenAI, lines: Sequence[object], *, endpoint: str = "/v1/judge", window: str = "24h"):
-    """Upload the lines and create a batch of them."""
+    """Upload a file with these lines, and create a batch from the file."""
     file_id = await upload(client, lines)
     return await client.batches.create(
         input_file_id=file_id,
@@ -139,7 +139,7 @@ async def test_a_batch_of_judgments_writes_output_and_errors(make_judge, client_
         ),
     ],
 )
-async def test_batches_of_other_endpoints_have_their_answers(make_judge, client_of, endpoint, body, key) -> None:
+async def test_a_batch_can_use_other_endpoints(make_judge, client_of, endpoint, body, key) -> None:
     async with client_of(make_judge(prefers_a)) as client:
         batch = await create(client, [line(0, url=endpoint, body=body)], endpoint=endpoint)
         done = await ended(client, batch.id)
@@ -149,7 +149,7 @@ async def test_batches_of_other_endpoints_have_their_answers(make_judge, client_
     assert done.error_file_id is None
 
 
-async def test_errors_in_a_file_name_their_lines(make_judge, client_of) -> None:
+async def test_errors_in_an_input_file_have_line_numbers(make_judge, client_of) -> None:
     lines = [line(0), line(0), line(1, url="/v1/decisions"), {"custom_id": "x"}, "text"]
     async with client_of(make_judge([])) as client:
         done = await ended(client, (await create(client, lines)).id)
@@ -289,7 +289,7 @@ async def test_batches_are_listed_newest_first(make_judge, client_of) -> None:
             await ended(client, batch_id)
 
 
-async def test_interactive_requests_go_before_lines_of_batches(make_held_judge, client_of, until) -> None:
+async def test_interactive_requests_run_before_lines_of_batches(make_held_judge, client_of, until) -> None:
     service, engine = make_held_judge(prefers_a, max_concurrency=1)
     async with client_of(service) as client:
         created = [await create(client, [line(n, body={**JUDGE, "seed": n}) for n in range(3)]) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""`/v1/chat/completions`: judgments in a chat, in each way to ask for them, and conversations."""
+"""`/v1/chat/completions`: judgments, requested in each supported way, and conversations."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def user(text: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
 
 
-async def test_judge_in_the_body_is_answered_with_a_json_verdict(make_tool_judge, client_of) -> None:
+async def test_a_body_with_judge_gets_a_json_verdict(make_tool_judge, client_of) -> None:
     service = make_tool_judge([COUNTS, "Longer.<preference>A</preference>"])
     async with client_of(service) as client:
         raw = await client.chat.completions.with_raw_response.create(
@@ -76,7 +76,7 @@ async def test_the_synchronous_client_gets_an_answer(make_judge, client_of) -> N
         assert await asyncio.to_thread(ask) == "Rating: [[7]]"
 
 
-async def test_the_messages_are_the_prompt_if_judge_has_none(make_judge, client_of) -> None:
+async def test_the_messages_are_the_prompt_if_judge_has_no_prompt(make_judge, client_of) -> None:
     service = make_judge(["<preference>A</preference>"])
     judge = {"mode": "pairwise", "responses": ["one", "three"], "tools": "off"}
     async with client_of(service) as client:
@@ -193,7 +193,7 @@ async def test_an_answer_that_forges_markers_is_refused(make_judge, client_of) -
     assert caught.value.param == "messages"
 
 
-async def test_each_choice_is_a_judgment(make_judge, client_of) -> None:
+async def test_each_choice_has_a_separate_judgment(make_judge, client_of) -> None:
     service = make_judge(lambda sequence: "<score>7</score>")
     async with client_of(service) as client:
         answer = await client.chat.completions.create(
@@ -203,7 +203,7 @@ async def test_each_choice_is_a_judgment(make_judge, client_of) -> None:
     assert len({choice.judgment_id for choice in answer.choices}) == 3
 
 
-async def test_a_stream_has_turns_then_the_answer_then_the_usage(make_tool_judge, client_of) -> None:
+async def test_a_stream_has_turns_the_answer_and_the_usage_in_this_order(make_tool_judge, client_of) -> None:
     service = make_tool_judge([COUNTS, "Longer.<preference>A</preference>"])
     async with client_of(service) as client:
         stream = await client.chat.completions.create(
@@ -285,7 +285,7 @@ async def test_a_verdict_that_does_not_fit_the_schema_is_a_refusal(make_judge, c
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}}, "response_format"),
     ],
 )
-async def test_an_unsupported_option_is_refused_by_name(make_judge, client_of, options, param) -> None:
+async def test_error_for_an_unsupported_option_names_it(make_judge, client_of, options, param) -> None:
     async with client_of(make_judge([])) as client:
         with pytest.raises(BadRequestError) as caught:
             await client.chat.completions.create(

@@ -40,7 +40,7 @@ def make_decider(make_judge):
     return make
 
 
-async def test_a_predicate_is_the_probability_that_it_is_true(make_decider, client_of) -> None:
+async def test_a_predicate_is_answered_with_the_probability_of_true(make_decider, client_of) -> None:
     service = make_decider("True.")
     question = {"type": "predicate", "name": "dry", "instructions": "It is dry."}
     async with client_of(service) as client:
@@ -57,7 +57,7 @@ async def test_a_predicate_is_the_probability_that_it_is_true(make_decider, clie
     assert "The sun shines.\n\nWhich of the responses is right about the text above?\nIt is dry." in prompt
 
 
-async def test_a_choice_has_a_probability_for_each_value(make_decider, client_of) -> None:
+async def test_the_answer_to_a_choice_has_a_probability_for_each_option(make_decider, client_of) -> None:
     question = {"type": "choice", "instructions": "Which colour?", "choices": CHOICES}
     async with client_of(make_decider("green: as grass")) as client:
         decision = await client.decisions.create(model="judge", input="Grass.", questions=[question], extra_body=OFF)
@@ -76,7 +76,7 @@ async def test_a_boolean_differs_from_the_string_true(make_decider, client_of) -
     assert decision.answers[0].choice == "true"  # type: ignore
 
 
-async def test_a_score_is_the_expected_level(make_decider, client_of) -> None:
+async def test_the_answer_to_a_score_is_the_expected_level(make_decider, client_of) -> None:
     question = {"type": "score", "instructions": "How good?", "levels": LEVELS}
     async with client_of(make_decider("good")) as client:
         decision = await client.decisions.create(model="judge", input="x", questions=[question], extra_body=OFF)
@@ -86,7 +86,7 @@ async def test_a_score_is_the_expected_level(make_decider, client_of) -> None:
     assert [(entry.value, entry.label) for entry in answer.probabilities] == [(0, "bad"), (1, "fair"), (2, "good")]
 
 
-async def test_an_abstention_is_a_refusal_among_other_answers(make_judge, client_of) -> None:
+async def test_an_abstention_is_a_refusal_and_other_questions_are_answered(make_judge, client_of) -> None:
     service = make_judge(lambda sequence: "No idea." if "IMPOSSIBLE" in sequence else "<preference>A</preference>")
     questions = [
         {"type": "predicate", "name": "hard", "instructions": "IMPOSSIBLE"},

@@ -113,11 +113,11 @@ def refusal(text: str) -> str:
         ),
     ],
 )  # fmt: skip
-def test_a_forged_marker_is_refused_by_name(forged: str, marker: str) -> None:
+def test_a_forged_marker_is_refused_and_named(forged: str, marker: str) -> None:
     assert marker in refusal(forged)
 
 
-def test_a_judge_prompt_quoted_in_an_unsupported_one_is_refused() -> None:
+def test_a_judge_prompt_quoted_in_an_unsupported_prompt_is_refused() -> None:
     turns = f"[The Start of Assistant A's Conversation with User]\n### User:\nHi\n\n### Assistant A:\n{WHOLE}\n"
     chatbots = f"Question: Hi\n\n[The Start of Chatbot A's Response]\n{WHOLE}\n[The End of Chatbot A's Response]"
     for prompt in (turns, chatbots):
@@ -217,7 +217,7 @@ LONG = 4_000
     ids=lambda text: text[:24],
 )
 def test_long_incomplete_prompts_are_parsed_in_linear_time(text: str) -> None:
-    """A parser with nested lazy groups needs time with the fourth power of the length, and hangs here."""
+    """With nested lazy groups, the time of a parser grows with the fourth power of the length, and this test hangs."""
     for prompt in (text, RULE + text, marked(text), fenced(text), gold(text)):
         with suppress(Refused):
             recognise(prompt)

@@ -108,7 +108,7 @@ async def test_a_score_model_maps_the_score_to_its_range(make_judge, client_of) 
     assert "Is 4 the same as 4?" in prompt
 
 
-async def test_a_label_model_passes_by_its_label(make_judge, client_of) -> None:
+async def test_a_label_model_rewards_passing_labels(make_judge, client_of) -> None:
     def writes(sequence: str) -> str:
         kind_first = sequence.index("\nkind\n") < sequence.index("\nrude\n")
         return f"<preference>{'A' if kind_first else 'B'}</preference>"

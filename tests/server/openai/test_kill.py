@@ -1,4 +1,4 @@
-"""SIGKILL of `tirjudge serve` during a batch: the next process runs the remaining lines, and no line twice.
+"""SIGKILL of `tirjudge serve` during a batch: the next process runs the remaining lines, and no line runs twice.
 
 The engine of the server is a worker in this test, which holds its completions at a chosen point. So the server is killed in
 a known state, however fast or slow the machine is.
@@ -27,7 +27,7 @@ HANG_S = 180.0
 
 
 class HeldCompletions:
-    """ASGI middleware around a worker. It can hold completions after a number of further ones.
+    """ASGI middleware around a worker. It can allow a number of completions and hold all later ones.
 
     Attributes:
         num_held: number of completions that wait.
@@ -36,7 +36,7 @@ class HeldCompletions:
     def __init__(self, app: Any) -> None:
         self.app = app
         self.num_held = 0
-        self._num_allowed: int | None = None  # None: all
+        self._num_allowed: int | None = None  # None: all completions are allowed
 
     def hold_after(self, num_completions: int) -> None:
         self._num_allowed = num_completions

@@ -59,7 +59,7 @@ async def test_a_streamed_completion_ends_with_done(make_judge, client_of) -> No
         ({"prompt": SINGLE, "echo": True}, "echo"),
     ],
 )
-async def test_unsupported_completions_are_refused_by_name(make_judge, client_of, options, param) -> None:
+async def test_error_for_an_unsupported_completion_option_names_it(make_judge, client_of, options, param) -> None:
     async with client_of(make_judge([])) as client:
         with pytest.raises(BadRequestError) as caught:
             await client.completions.create(model="judge", **options)

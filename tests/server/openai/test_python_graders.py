@@ -79,7 +79,13 @@ def grade(sample, item):
         return 0.25
     return 1.0 if ns.get("answer") == 42 else 0.0
 """
-GRADERS = {"exec": EXEC, "exec in its own": EXEC_IN_ITS_OWN, "eval": EVAL, "calls": CALLS, "compile": COMPILES}
+GRADERS = {
+    "exec": EXEC,
+    "exec in its own namespace": EXEC_IN_ITS_OWN,
+    "eval": EVAL,
+    "calls": CALLS,
+    "compile": COMPILES,
+}
 
 FORGERY = """
 import base64, builtins, gc, json, os, sys, zlib
@@ -300,7 +306,7 @@ async def test_common_graders_work_unchanged(grades, body: str, sample: str, rew
     assert await grades(source, sample) == reward
 
 
-async def test_code_of_a_sample_does_not_see_the_reference(grades) -> None:
+async def test_code_of_a_sample_cannot_read_the_reference(grades) -> None:
     source = (
         "def grade(sample, item):\n    secret = item\n    try:\n        return float(eval(sample['output_text']))\n"
         "    except NameError:\n        return 0.125\n"

@@ -1,4 +1,4 @@
-"""Quotas per caller: bytes, files and batches, and the refusals beyond them."""
+"""Quotas per caller for bytes, files and batches. Requests beyond a quota are refused."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ async def test_an_upload_without_a_content_length_is_refused_at_the_limit(connec
     async with serving(connect, tmp_path, quota=FileQuota(num_bytes=10 * KIB)) as client:
         refused = await client.post("/v1/files", content=body(), headers=headers)
         assert refused.status_code == 413
-        # Its reservation is released.
+        # The reservation of the refused upload is released.
         assert (await upload(client, b"x" * 8 * KIB)).status_code == 200
 
 

@@ -41,7 +41,7 @@ def test_four_answers_are_judged_listwise() -> None:
     assert found.form.tie is None  # type: ignore
 
 
-def test_markers_in_angle_brackets_use_arrows() -> None:
+def test_prompt_with_markers_in_angle_brackets_gets_arrows() -> None:
     text = (
         "<|User Prompt|>\nHi\n\n<|The Start of Assistant A's Answer|>\na\n<|The End of Assistant A's Answer|>\n\n"
         "<|The Start of Assistant B's Answer|>\nb\n<|The End of Assistant B's Answer|>"
@@ -101,5 +101,5 @@ def test_a_schema_that_fits_no_verdict_is_refused(schema: dict) -> None:
     assert caught.value.problem.param == "response_format"
 
 
-def test_json_object_is_the_whole_verdict() -> None:
+def test_response_format_json_object_returns_the_whole_verdict() -> None:
     assert json_form({"type": "json_object"}) == JsonForm()

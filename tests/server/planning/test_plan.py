@@ -58,7 +58,7 @@ def test_config_of_a_checkpoint_is_read(tmp_path: Path) -> None:
             find_model(str(tmp_path))
 
 
-def test_unknown_names_are_refused_with_known_ones() -> None:
+def test_errors_for_unknown_names_list_known_names() -> None:
     with pytest.raises(PlanError, match="h100"):
         find_gpu("h900")
     with pytest.raises(PlanError, match="a folder with"):
@@ -95,7 +95,7 @@ def test_votes_and_orders_multiply_the_load() -> None:
     assert planned(rollouts=6)["peak_rollouts_per_s"] == pytest.approx(6 * planned()["peak_rollouts_per_s"])
 
 
-def test_error_for_too_large_model_names_remedy() -> None:
+def test_error_for_too_large_model_says_what_to_change() -> None:
     with pytest.raises(PlanError, match="--gpus-per-worker 2"):
         planned(model="32B", max_model_len=32_768)
 

@@ -52,7 +52,9 @@ async def test_untouched_records_are_intact(store, keep, request_of) -> None:
         ("UPDATE records SET seq = 9 WHERE seq = 3", 3, "missing"),
     ],
 )
-async def test_a_change_is_detected_and_named(store, keep, request_of, statement: str, seq: int, reason: str) -> None:
+async def test_a_changed_record_is_found_with_its_position_and_reason(
+    store, keep, request_of, statement: str, seq: int, reason: str
+) -> None:
     await five(store, keep, request_of)
     change(store, statement)
     broken = verify(store.database).broken
@@ -91,7 +93,7 @@ async def test_a_saved_head_stays_valid_after_more_records(store, keep, request_
     assert verify(store.database, expected=saved).broken is None
 
 
-async def test_an_export_can_be_verified_with_sha256_alone(store, keep, request_of) -> None:
+async def test_an_export_can_be_verified_with_only_sha256(store, keep, request_of) -> None:
     ids = await five(store, keep, request_of)
     await store.erase(ids[1], fields=["request.prompt"])
     lines = [json.loads(canonical(record)) for record in export(store.database)]
@@ -114,7 +116,7 @@ async def test_an_export_can_be_limited_by_time(store, keep, request_of) -> None
     assert [record["seq"] for record in export(store.database, since_ms=2000, until_ms=4000)] == [2, 3]
 
 
-async def test_a_changed_record_does_not_answer_requests(store, keep, request_of) -> None:
+async def test_a_changed_record_is_not_returned_for_a_repeated_request(store, keep, request_of) -> None:
     judgment = await keep(store)
     assert await store.recall(request_of(), call=Call()) == judgment
     change(store, "UPDATE records SET content = replace(content, '\"best\"\\:1', '\"best\"\\:0')")

@@ -44,7 +44,7 @@ def test_the_default_database_is_in_the_state_directory(monkeypatch, tmp_path: P
     assert default_path() == tmp_path / ".local" / "state" / "tirjudge" / "records.db"
 
 
-def test_a_url_gets_the_driver() -> None:
+def test_a_postgres_url_gets_its_driver() -> None:
     assert url_of("postgres://u:p@h/n").drivername == "postgresql+psycopg"
     assert url_of("sqlite:////x/y.db").database == "/x/y.db"
     assert url_of("/x/y.db").database == "/x/y.db"
@@ -63,7 +63,7 @@ def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         open_database(str(tmp_path / "file" / "records.db"))
 
 
-def test_an_unreachable_database_is_unavailable_and_its_password_hidden() -> None:
+def test_an_unreachable_database_is_unavailable_and_its_password_is_hidden() -> None:
     with pytest.raises(RecordsUnavailable) as failed:
         open_database("postgresql://u:hidden@127.0.0.1:9/n")
     assert "hidden" not in str(failed.value)
@@ -166,7 +166,7 @@ async def test_a_full_database_is_unavailable_stores_nothing_and_recovers(
     assert (report.length, report.broken) == (2, None)
 
 
-async def test_a_judgment_passes_if_records_are_not_required(
+async def test_a_judgment_is_returned_if_records_are_not_required(
     open_store, sqlite_path, keep, request_of, monkeypatch, caplog
 ) -> None:
     monkeypatch.setattr("tirjudge_server.records.database.LOCK_TIMEOUT_S", 0.1)

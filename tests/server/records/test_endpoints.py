@@ -66,7 +66,7 @@ def serve(make_service, connect, sqlite_path) -> Serve:
     return serving
 
 
-async def test_an_answered_judgment_is_on_record(serve: Serve) -> None:
+async def test_a_returned_judgment_is_recorded(serve: Serve) -> None:
     async with serve([COUNTS, ENDS]) as server:
         judgment = await server.judge()
         record = (await server.client.get(f"/v1/judgments/{judgment.id}")).json()
@@ -112,7 +112,7 @@ async def test_a_repeated_request_returns_the_recorded_judgment(serve: Serve) ->
         assert len((await server.client.get("/v1/judgments")).json()["data"]) == 1
 
 
-async def test_an_idempotency_key_has_one_answer(serve: Serve) -> None:
+async def test_requests_with_one_idempotency_key_get_one_judgment(serve: Serve) -> None:
     async with serve([ENDS]) as server:
         headers = {"idempotency-key": "k"}
         answers = [await server.client.post("/v1/judge", json=BODY, headers=headers) for _ in range(2)]

@@ -62,7 +62,7 @@ async def test_no_database_file_contains_erased_texts(open_store, keep, request_
     assert b"alice" not in bytes_on_disk()
 
 
-async def test_an_erased_judgment_does_not_answer_requests(store, keep, request_of) -> None:
+async def test_an_erased_judgment_is_not_returned_for_a_repeated_request(store, keep, request_of) -> None:
     judgment = await keep(store, idempotency_key="k")
     await store.erase(judgment.id, fields=["request.prompt"])
     assert await store.recall(request_of(), call=Call()) is None

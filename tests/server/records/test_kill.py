@@ -54,7 +54,7 @@ async def ask_until_killed(server: ServerProcess, *, num_before_kill: int) -> tu
 
 
 @pytest.mark.parametrize("num_before_kill", [5, 60])
-async def test_a_killed_server_loses_and_repeats_nothing(
+async def test_a_killed_server_loses_no_judgment_and_judges_no_key_twice(
     start: Callable[..., ServerProcess], database_url: str, random_checkpoint: Path, num_before_kill: int
 ) -> None:
     options = ["--model", str(random_checkpoint), "--records", database_url, "--files", "none"]
@@ -67,7 +67,7 @@ async def test_a_killed_server_loses_and_repeats_nothing(
             for judgment_id in returned.values():
                 record = (await client.get(f"/v1/judgments/{judgment_id}")).json()
                 assert (record["id"], record["intact"]) == (judgment_id, True)
-            # Clients without an answer, and clients that are not sure, repeat their requests.
+            # Clients send all requests again: those without an answer, and those that were answered.
             again = {number: (await ask(client, number)).id for number in range(num_asked)}
     finally:
         server.kill()

@@ -71,7 +71,7 @@ async def test_a_reused_key_with_another_request_is_refused(store, request_of, j
     assert await store.read(call.judgment_id) is None
 
 
-async def test_streaming_and_deadline_do_not_make_another_request(store, request_of, keep) -> None:
+async def test_requests_that_differ_in_streaming_or_deadline_are_equal(store, request_of, keep) -> None:
     first = await keep(store, idempotency_key="k")
     assert await store.recall(request_of(stream=True, deadline_s=60.0), call=Call(idempotency_key="k")) == first
 

@@ -22,7 +22,7 @@ def phrase(number: int) -> str:
 
 
 def helpsteer3(count: int) -> Rows:
-    """Preferences repeat -3, -2, -1, 0, 1, 2, 3."""
+    """Return rows of HelpSteer3, whose preferences are -3, -2, -1, 0, 1, 2, 3, repeated."""
     return [
         {
             "domain": "general",
@@ -37,7 +37,7 @@ def helpsteer3(count: int) -> Rows:
 
 
 def ultrainteract(count: int) -> Rows:
-    """Every third row is mathematics."""
+    """Return rows of UltraInteract. Every third row is mathematics."""
     return [
         {
             "task": "Math_CoT" if n % 3 == 2 else "Coding",
@@ -86,7 +86,8 @@ class TestWrong(unittest.TestCase):
 
 
 def coderm(count: int) -> Rows:
-    """One of three tests is wrong: the reference program fails it. One of six generated programs is right."""
+    """Return rows of CodeRM. One of three tests is wrong, so the reference program fails it. One of six generated programs
+    is right."""
     rows = []
     for n in range(count):
         tests = [{"ut_id": 0, "code": "import unittest\n" + TEST.format(n=n), "FAR": 0.0, "FRR": 0.0}]
@@ -153,7 +154,7 @@ def dapo(count: int) -> Rows:
 
 
 def webinstruct(count: int) -> Rows:
-    """Physics with a number, a choice, a matrix; mathematics."""
+    """Return rows of WebInstruct: physics questions with a number, a choice or a matrix as answer, and mathematics."""
     kinds = [("Physics", "Float", "2.5"), ("History", "Multiple Choice", "(B)"), ("Physics", "Matrix", "[[1]]")]
     kinds.append(("Mathematics", "Integer", "4"))
     return [
@@ -207,7 +208,7 @@ FILES = {
 
 
 def write_rows(folder: Path, *, count: int, but: Mapping[str, int] | None = None) -> Path:
-    """Write a Parquet file for each data set, for `--local`. `but` has other counts for some of them."""
+    """Write a Parquet file for each data set, for `--local`. `but`: name of a data set -> count, if it is not `count`."""
     for name, make in FILES.items():
         write_parquet(make((but or {}).get(name, count)), folder / f"{name}.parquet")
     return folder

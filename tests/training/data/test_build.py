@@ -47,7 +47,7 @@ def built(local: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     return out, build(out, local=local)
 
 
-def test_labeled_sources_give_the_counts_of_the_mixture(built: tuple[Path, MixtureManifest]) -> None:
+def test_labeled_sources_yield_the_counts_of_the_mixture(built: tuple[Path, MixtureManifest]) -> None:
     out, manifest = built
     counts = Counter((item.source, item.mode) for item in all_items(out))
     point, pair, list_ = Mode.POINTWISE, Mode.PAIRWISE, Mode.LISTWISE
@@ -75,7 +75,7 @@ def test_five_percent_of_each_task_are_held_out_without_overlap(
     assert manifest.files["train.parquet"].sha256 == hash_of(train)
 
 
-def test_right_programs_pass_their_tests_and_wrong_ones_do_not(built: tuple[Path, MixtureManifest]) -> None:
+def test_right_programs_pass_their_tests_and_wrong_programs_fail(built: tuple[Path, MixtureManifest]) -> None:
     items = [item for item in all_items(built[0]) if item.source == "coderm"]
     for item in items:
         sums = ["return a + b\n" in text or "return b + a  #" in text for text in item.responses]
@@ -94,7 +94,7 @@ def test_positions_and_orders_vary(built: tuple[Path, MixtureManifest]) -> None:
     assert all(item.order == (0, 1) for item in all_items(built[0]) if item.mode is Mode.POINTWISE)
 
 
-def test_same_seed_gives_the_same_files_and_another_seed_different_ones(
+def test_same_seed_gives_the_same_files_and_another_seed_gives_different_files(
     built: tuple[Path, MixtureManifest], local: Path, tmp_path: Path
 ) -> None:
     names = ("--sources", "helpsteer3,saferlhf")
@@ -106,14 +106,14 @@ def test_same_seed_gives_the_same_files_and_another_seed_different_ones(
     assert third.files["train.parquet"].num_items == first.files["train.parquet"].num_items
 
 
-def test_commercial_excludes_saferlhf_and_records_it(local: Path, tmp_path: Path) -> None:
+def test_option_commercial_excludes_saferlhf_and_records_it(local: Path, tmp_path: Path) -> None:
     manifest = build(tmp_path, local=local, options=("--commercial", "--sources", "saferlhf,tulu3-if"))
     assert manifest.left_out == {"saferlhf": "non_commercial"}
     assert set(manifest.sources) == {"tulu3-if"}
     assert {item.source for item in all_items(tmp_path)} == {"tulu3-if"}
 
 
-def test_only_restricts_the_tasks(local: Path, tmp_path: Path) -> None:
+def test_option_only_restricts_the_tasks(local: Path, tmp_path: Path) -> None:
     build(tmp_path, local=local, options=("--only", "safety,helpfulness"))
     assert {item.task for item in all_items(tmp_path)} == {"safety", "helpfulness"}
 
@@ -180,7 +180,7 @@ def test_jsonl_and_folders_are_read_like_parquet(
     ]
 
 
-def test_finished_sources_are_kept_and_changed_ones_are_built_again(local: Path, tmp_path: Path) -> None:
+def test_finished_sources_are_kept_and_changed_sources_are_built_again(local: Path, tmp_path: Path) -> None:
     mine = tmp_path / "rows"
     for name in ("helpsteer3", "saferlhf"):
         rows.write_parquet(rows.FILES[name](60), mine / f"{name}.parquet")

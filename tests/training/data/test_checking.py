@@ -63,7 +63,7 @@ async def test_exiting_early_is_not_a_pass(pool: SandboxPool) -> None:
 
 
 @in_module_loop
-async def test_endless_loop_fails_its_test_and_all_later_ones(pool: SandboxPool) -> None:
+async def test_endless_loop_fails_its_test_and_all_later_tests(pool: SandboxPool) -> None:
     solution = "def f(n):\n    while n == 1: pass\n    return n"
     tests = [unit_test(f"f({n}) == {n}") for n in (0, 1, 2)]
     limits = replace(LIMITS, cpu_s=1.0)

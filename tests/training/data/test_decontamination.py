@@ -1,4 +1,4 @@
-"""Decontamination: eight words in a row with a benchmark, and exceptions."""
+"""Decontamination: items that share eight words in a row with a benchmark are found, with some exceptions."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ from tirjudge_training.data.decontamination import GramMaker, contaminated, inde
 from tirjudge_training.items import TrainingItem
 
 NOTHING = np.zeros(0, dtype=np.uint64)
-LEAKED = "a train leaves the town of Ulm at nine and meets another one"  # 13 words, 6 grams
+LEAKED = "a train leaves the town of Ulm at nine and meets another one"  # 13 words, so six 8-grams
 
 
 def item(
@@ -23,16 +23,16 @@ def item(
     )  # fmt: skip
 
 
-def test_number_of_grams_matches_manual_values() -> None:
+def test_number_of_8_grams_matches_manual_values() -> None:
     maker = GramMaker()
     assert len(maker.grams(LEAKED)) == 13 - 8 + 1
     assert len(maker.grams("one two three four five six seven eight")) == 1
     assert len(maker.grams("too short")) == 1
     assert len(maker.grams("?!")) == 0
-    assert len(maker.grams("a a a a a a a a a a a a")) == 1  # five times the same
+    assert len(maker.grams("a a a a a a a a a a a a")) == 1  # the same 8-gram five times
 
 
-def test_grams_ignore_case_and_punctuation_but_not_order() -> None:
+def test_8_grams_ignore_case_and_punctuation_but_not_order() -> None:
     maker = GramMaker()
     first = maker.grams("one two three four five six seven eight")
     assert (maker.grams("ONE, two; (three) four\nfive six - seven eight!") == first).all()
@@ -85,7 +85,7 @@ def test_responses_are_compared_only_on_request() -> None:
 
 
 def test_template_of_a_data_set_is_ignored() -> None:
-    template = "Solve the following problem and put your final answer in a box"  # 12 words: 5 grams
+    template = "Solve the following problem and put your final answer in a box"  # 12 words, so five 8-grams
     items = [item(f"{template}: {n} plus {n * 3} plus {n * 5}", number=n) for n in range(30)]
     items[4] = item(f"{template}: {LEAKED}", number=4)
     index = index_of({"bench": [f"{template}: {LEAKED}"]})
@@ -95,7 +95,7 @@ def test_template_of_a_data_set_is_ignored() -> None:
 def test_boilerplate_is_ignored() -> None:
     index = index_of({"bench": [LEAKED]})
     assert contaminated([item(LEAKED)], index=index, exempt=index.grams_of([LEAKED])) == {}
-    # The first gram is exempt, the other five are not.
+    # The first 8-gram is exempt, the other five are not.
     first = " ".join(LEAKED.split()[:8])
     assert contaminated([item(LEAKED)], index=index, exempt=index.grams_of([first])) == {"ours/0": "bench"}
 

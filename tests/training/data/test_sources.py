@@ -40,7 +40,7 @@ def test_helpsteer3_keeps_clear_preferences_and_their_direction() -> None:
     assert [isinstance(one, TrainingProblem) for one in found] == [True, True, False, False, False, True, True]
     assert reason(found[2]) is Reason.UNCLEAR_PREFERENCE
     assert texts(found[0])[0] == (f"First words on {rows.phrase(0)}.", True)  # -3: the first is much better
-    assert texts(found[6])[0] == (f"Second words on {rows.phrase(6)}.", True)  # 3: the second is
+    assert texts(found[6])[0] == (f"Second words on {rows.phrase(6)}.", True)  # 3: the second is much better
     assert isinstance(found[0], TrainingProblem)
     assert (found[0].verifiable, found[0].task, found[0].licence) == (False, "helpfulness", "CC-BY-4.0")
     assert found[0].prompt == f"Tell me about {rows.phrase(0)}."
@@ -106,7 +106,7 @@ def test_math_uses_the_last_box() -> None:
 
 
 @pytest.mark.parametrize("column", ["solution", "answer"])
-def test_dapo_has_its_answer_in_either_column(column: str) -> None:
+def test_dapo_answer_is_read_from_either_column(column: str) -> None:
     row = rows.dapo(1)[0]
     found = read("dapo-bigmath", {"prompt": row["prompt"], column: "4"})
     assert isinstance(found, TrainingProblem)

@@ -53,8 +53,8 @@ class TrainedBundle:
 def bundled_profile() -> Profile:
     """Return the profile of the bundled judge.
 
-    Prompts show little more than the ends of long responses. Long lists are judged in groups, because they are rare in
-    training.
+    In prompts, long responses are truncated to little more than their ends. Long lists are judged in groups, because they
+    are rare in training.
     """
     return Profile(
         name="tirjudge-tiny",

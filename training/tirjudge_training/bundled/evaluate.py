@@ -1,4 +1,4 @@
-"""Evaluation on held-out synthetic items: their phrasings, words, topics, names and numbers do not occur in training.
+"""Evaluate on held-out synthetic items. Their phrasings, words, topics, names and numbers do not occur in training.
 
 Items are judged by the serving loop with a real sandbox. Two controls show whether verdicts depend on the output of
 programs: items without tools, and items with every program's output replaced by noise.

@@ -1,6 +1,6 @@
 """The forward pass of Qwen3 for training on many short rows with a common prefix.
 
-The weights are those of transformers' `Qwen3ForCausalLM`, and a test compares the hidden states. The difference: the
+The module uses the weights of transformers' `Qwen3ForCausalLM`, and a test compares the hidden states. The difference: the
 common prefix of all rows is computed once, and all rows attend to it in one large matrix product. A key-value cache
 would be copied for each row.
 """

@@ -1,4 +1,4 @@
-"""Supervised training on judgments. Program outputs are masked: only text that the model writes carries loss.
+"""Supervised training on judgments. Program outputs are masked: the loss is computed only on text that the model writes.
 
 Two optimizations make training fast on a CPU:
 
@@ -40,10 +40,11 @@ from tirjudge_training.synthetic.teacher_errors import NO_ERRORS, TeacherErrors,
 
 SHARED_STEP, SHARED_MOST, LENGTH_STEP, TARGET_STEP = 16, 144, 32, 256
 """Dimensions of matrix products are rounded to multiples of the steps. oneDNN compiles a kernel for each shape that is
-not among the last thousand shapes. Without rounding, hardly two batches have the same shape."""
+not among the last thousand shapes. Without rounding, almost every batch has a different shape."""
 
 FEW_ROWS = 32
-"""Minimum number of rows of one kind for separate batches. Rarer rows share batches with lists of other lengths."""
+"""Minimum number of rows of one kind that get separate batches. Rows of rarer kinds share batches with lists of other
+lengths."""
 
 MAX_TOOL_CALLS = 3
 """Limit on tool calls in every training prompt; also the default of a request."""
@@ -120,7 +121,7 @@ class PackedRow:
     ids: tuple[int, ...]
     """Token ids of the prompt and the judgment."""
     loss_from: tuple[tuple[int, int], ...]
-    """Spans [start, end) of `ids` that the model writes and that carry loss."""
+    """Spans [start, end) of `ids` that the model writes. The loss is computed on these tokens only."""
     kind: PromptKind
     """Kind of the prompt. Rows of one kind have a common prefix."""
 
@@ -348,7 +349,7 @@ class StepReport:
     step: int
     """Number of the step, starting at 0."""
     loss: float
-    """Mean cross-entropy of the tokens that carried loss, in nats."""
+    """Mean cross-entropy of the tokens in the loss, in nats."""
     num_tokens: int
     """Number of tokens computed by all workers."""
     elapsed_s: float
@@ -430,7 +431,7 @@ def _add_gradients(model: Qwen3ForCausalLM, batches: Sequence[PackedBatch], *, d
     """Compute the gradient of the mean loss over the batches of all workers, and set it on the parameters.
 
     Returns:
-        Summed loss, number of tokens that carried loss, number of computed tokens, each over all workers.
+        Summed loss, number of tokens in the loss, number of computed tokens, each over all workers.
     """
     bf16 = device == "cuda" or torch.cpu._is_avx512_bf16_supported()
     totals = torch.zeros(3, dtype=torch.float32)

@@ -53,7 +53,7 @@ def chat(text: str) -> str:
 
 
 def with_template(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    """Return the tokenizer for transformers and vLLM, with the chat template that the embedded engine has built in."""
+    """Return the tokenizer for transformers and vLLM, with the built-in chat template of the embedded engine."""
     from transformers import PreTrainedTokenizerFast
 
     template = resources.files("tirjudge_training.bundled").joinpath("chat_template.jinja").read_text(encoding="utf-8")

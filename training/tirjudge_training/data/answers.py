@@ -1,9 +1,10 @@
 """Compares final answers with math-verify in the sandbox.
 
 An answer of a model may keep a computer algebra system busy forever, or exhaust the memory. The timeout of math-verify
-works in a main thread only. A program in the sandbox has a main thread and limits. Importing math-verify takes about a
-second, so one program compares many questions. If the program fails, its questions are split in half and compared
-again, recursively down to the question that fails.
+works in a main thread only. So answers are compared in the sandbox, where a program has a main thread and limits.
+
+Importing math-verify takes about a second, so one program compares many questions. If the program fails, its questions are
+split in half and compared again, recursively down to the question that fails.
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ class FinalAnswer:
     """The final answer of a response."""
 
     text: str | None
-    """Text of the first equivalent answer among the responses. None: the response has no answer."""
+    """Text of the answer. If several responses have equivalent answers, all get the text of the first one. None: the
+    response has no answer."""
     right: bool
     """Whether it is equivalent to the reference answer."""
 

@@ -110,7 +110,7 @@ async def build(
     key = _common_key(wanted, screen=screen)
     async with lazy_pool(slots=slots) as pool:
         for source in sources:
-            # The items of a source depend on the prompts of earlier sources, so each key includes the previous one.
+            # The items of a source depend on the prompts of earlier sources, so each key includes the previous key.
             key = _key(source, after=key, wanted=wanted, local=local, candidates=candidates)
             found = _kept(source, key=key, out=out)
             if found is None:
@@ -188,7 +188,7 @@ async def _made(
 
 
 def _kept(source: Source, *, key: str, out: Path) -> tuple[list[TrainingItem], SourceManifest] | None:
-    """Return the items of a source from an earlier run; None if there are none, or if the settings differ."""
+    """Return the items of a source from an earlier run; None if the run has no such items, or if the settings differ."""
     file = out / "parts" / f"{source.name}.json"
     if not file.is_file():
         return None
@@ -272,8 +272,8 @@ def open_problems(
         wanted: Settings of the mixture.
         local: As in `build`.
         screen: As in `build`.
-        spare: Number of problems per item. More than 1 is useful, because some problems get no right or no wrong
-            answer.
+        spare: Number of problems to draw per requested item. Use more than 1, because some problems get no right or no
+            wrong answer.
 
     Returns:
         Source -> problems.

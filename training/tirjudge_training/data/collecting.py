@@ -41,9 +41,9 @@ class Screen:
     """The benchmarks that rows are compared with."""
 
     index: Index
-    """Grams of the benchmarks."""
+    """The 8-grams of the benchmarks' prompts."""
     boilerplate: Grams = field(default_factory=lambda: np.zeros(0, dtype=np.uint64))
-    """Sorted grams to ignore."""
+    """Sorted 8-grams that are not compared with the benchmarks."""
     with_responses: bool = False
     """Whether candidates are compared in addition to prompts."""
 
@@ -55,13 +55,13 @@ class CollectionStats:
     num_rows: int = 0
     """Number of all rows."""
     num_seen: int = 0
-    """Number of rows that were read until there were enough items."""
+    """Number of rows that were read before the source had enough items."""
     num_template_grams: int = 0
-    """Number of benchmark grams that were ignored as part of the data set's template."""
+    """Number of benchmark 8-grams that were ignored as part of the data set's template."""
     rejected: Counter[Reason] = field(default_factory=Counter)
     """Reason -> number of rejected rows."""
     contaminated_by: Counter[str] = field(default_factory=Counter)
-    """Benchmark -> number of rows that share a gram with it. A row counts for the first benchmark by name."""
+    """Benchmark -> number of rows that share an 8-gram with it. A row counts for the first benchmark by name."""
     examples: dict[Reason, str] = field(default_factory=dict)
     """Reason -> details on the first rejected row that has details."""
 
@@ -100,7 +100,7 @@ def sound_problems(
         seed: Seed of the order.
         screen: Benchmarks to compare with.
         known: Keys of known prompts. Keys of new prompts are added.
-        tally: Counts; updated for each row.
+        tally: Counts of the source, updated for each row.
     """
     places = in_seeded_order(parts, seed=seed, name=source.name)
     tally.num_rows = len(places)
@@ -157,7 +157,7 @@ async def collect(
     Args:
         source: The source.
         parts: Its rows.
-        quota: Numbers of items of each mode. It counts the made items.
+        quota: Remaining number of items of each mode. Updated with each collected item.
         candidates: (source, problem) -> sampled answers.
         seed: Seed of the order of rows, of the candidates drawn, and of the order shown.
         screen: Benchmarks to compare with.

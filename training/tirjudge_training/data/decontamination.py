@@ -1,11 +1,11 @@
 """Finds training texts that share eight words in a row with a benchmark.
 
-A gram is eight consecutive words (`\\w+`, lower case), stored as a 64-bit number: the sum of the hashes of the words
+An 8-gram is eight consecutive words (`\\w+`, lower case). It is stored as a 64-bit number: the sum of the hashes of the words
 (BLAKE2b, equal in every process), multiplied by fixed odd factors. With 2 million grams, the probability of a false
-match is about 1e-13 per gram. A text with fewer than eight words is a single gram, so equal short prompts are found.
+match is about 1e-13 per 8-gram. The words of a shorter text are stored as one 8-gram, so equal short prompts are found.
 
-The template that a data set puts around its questions does not count as contamination. Grams that occur in many prompts
-of a data set are its template and are ignored. Grams of a boilerplate file are ignored too.
+The template that a data set puts around its questions does not count as contamination. 8-grams that occur in many prompts
+of a data set are its template and are ignored. 8-grams of a boilerplate file are ignored too.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from tirjudge_training.items import TrainingItem
 NUM_WORDS = 8
 
 TEMPLATE_SHARE = 0.02
-"""A gram is part of a data set's template if it occurs in more than this share of its prompts ..."""
+"""Share of a data set's prompts. An 8-gram belongs to the template of the data set if it occurs in more prompts than this
+share and than `MIN_TEMPLATE_PROMPTS`."""
 
 MIN_TEMPLATE_PROMPTS = 5
-"""... and in more than this number of prompts."""
+"""Number of prompts; see `TEMPLATE_SHARE`."""
 
 Grams = npt.NDArray[np.uint64]
 
@@ -38,13 +39,13 @@ _FACTORS = _draw * np.uint64(2) + np.uint64(1)
 
 
 class GramMaker:
-    """Computes the grams of texts, with a cache of word hashes."""
+    """Computes the 8-grams of texts, with a cache of word hashes."""
 
     def __init__(self) -> None:
         self._hashes: dict[str, int] = {}
 
     def grams(self, text: str) -> Grams:
-        """Return the distinct grams of a text, sorted; shape [n]. Empty for a text without words."""
+        """Return the distinct 8-grams of a text, sorted; shape [n]. Empty for a text without words."""
         hashes = self._hashes
         words = _WORD.findall(text.lower())
         for word in words:
@@ -55,8 +56,7 @@ class GramMaker:
         if len(numbers) == 0:
             return numbers
         if len(numbers) < NUM_WORDS:
-            # The number of words is added, so that the gram of a short text differs from a partial sum of a longer
-            # gram.
+            # The number of words is added, so that the number of a short text differs from a partial sum of an 8-gram.
             return np.array([np.sum(numbers * _FACTORS[: len(numbers)], dtype=np.uint64) + np.uint64(len(numbers))])
         num_grams = len(numbers) - NUM_WORDS + 1
         total = np.zeros(num_grams, dtype=np.uint64)
@@ -67,12 +67,12 @@ class GramMaker:
 
 @dataclass(slots=True, kw_only=True)
 class Index:
-    """Index of the grams of all benchmarks."""
+    """Index of the 8-grams of all benchmarks."""
 
     grams: Grams
-    """Sorted grams; shape [n]."""
+    """Sorted 8-grams; shape [n]."""
     owners: npt.NDArray[np.int32]
-    """First benchmark with each gram, as an index into `names`; shape [n]."""
+    """First benchmark with each 8-gram, as an index into `names`; shape [n]."""
     names: tuple[str, ...]
     """Names of the benchmarks, sorted."""
     num_prompts: Mapping[str, int]
@@ -81,18 +81,18 @@ class Index:
 
     @property
     def fingerprint(self) -> str:
-        """Hash of the names and the grams of the benchmarks."""
+        """Hash of the names and the 8-grams of the benchmarks."""
         digest = hashlib.sha256("\0".join(self.names).encode())
         digest.update(self.grams.tobytes())
         digest.update(self.owners.tobytes())
         return digest.hexdigest()
 
     def found_in(self, texts: Sequence[str], *, exempt: Grams) -> str | None:
-        """Return the first benchmark by name that shares a gram with one of the texts, or None.
+        """Return the first benchmark by name that shares an 8-gram with one of the texts, or None.
 
         Args:
-            texts: Texts; grams do not cross their boundaries.
-            exempt: Sorted grams to ignore.
+            texts: Texts to check. No 8-gram extends over two texts.
+            exempt: Sorted 8-grams to ignore.
         """
         if len(self.grams) == 0:
             return None
@@ -107,7 +107,7 @@ class Index:
         return self.names[min(owners)] if owners else None
 
     def template_grams(self, prompts: Sequence[str]) -> Grams:
-        """Return the grams of the index that are part of a data set's template, sorted."""
+        """Return the 8-grams of the index that are part of a data set's template, sorted."""
         counts: Counter[int] = Counter()
         for prompt in prompts:
             grams = self.maker.grams(prompt)
@@ -116,7 +116,7 @@ class Index:
         return np.array(sorted(gram for gram, count in counts.items() if count > least), dtype=np.uint64)
 
     def grams_of(self, texts: Iterable[str]) -> Grams:
-        """Return all distinct grams of some texts, sorted."""
+        """Return all distinct 8-grams of some texts, sorted."""
         parts = [self.maker.grams(text) for text in texts]
         return np.unique(np.concatenate([np.zeros(0, dtype=np.uint64), *parts]))
 
@@ -133,7 +133,7 @@ def index_of(benchmarks: Mapping[str, Iterable[str]]) -> Index:
         num_prompts[name] = len(found)
         parts += found
         owners += [np.full(len(grams), number, dtype=np.int32) for grams in found]
-    # The owners are in ascending order, and `unique` returns the first position of each gram.
+    # The owners are in ascending order, and `unique` returns the first position of each 8-gram.
     grams, first = np.unique(np.concatenate(parts), return_index=True)
     return Index(grams=grams, owners=np.concatenate(owners)[first], names=names, num_prompts=num_prompts, maker=maker)
 
@@ -141,13 +141,13 @@ def index_of(benchmarks: Mapping[str, Iterable[str]]) -> Index:
 def contaminated(
     items: Sequence[TrainingItem], *, index: Index, with_responses: bool = False, exempt: Grams | None = None
 ) -> dict[str, str]:
-    """Find the items that share a gram with a benchmark. The template of each source is ignored.
+    """Find the items that share an 8-gram with a benchmark. The template of each source is ignored.
 
     Args:
         items: Items to check.
         index: Index of the benchmarks.
         with_responses: Whether to check responses in addition to prompts.
-        exempt: Sorted grams to ignore. None: no grams.
+        exempt: Sorted 8-grams to ignore. None: no 8-grams.
 
     Returns:
         Id of an item -> benchmark.
@@ -167,7 +167,7 @@ def contaminated(
 
 
 def _is_in(grams: Grams, known: Grams) -> npt.NDArray[np.bool_]:
-    """Return whether each gram is among the known grams, which must be sorted."""
+    """Return whether each 8-gram is among the known 8-grams, which must be sorted."""
     if len(known) == 0:
         return np.zeros(len(grams), dtype=np.bool_)
     return known[np.minimum(np.searchsorted(known, grams), len(known) - 1)] == grams

@@ -25,7 +25,7 @@ class Inspection:
     problems: list[str]
     """Problems found, one line each. Empty: no problems."""
     contaminated: dict[str, dict[str, int]]
-    """Source -> benchmark -> number of items that share a gram with it."""
+    """Source -> benchmark -> number of items that share an 8-gram with it."""
 
 
 def inspect_folder(folder: Path, *, screen: Screen) -> Inspection:

@@ -49,19 +49,19 @@ class SourceManifest(_Stated):
     wanted: dict[Mode, int]
     """Requested number of items by mode."""
     made: dict[Mode, int]
-    """Number of items made by mode."""
+    """Number of collected items by mode."""
     num_rows: int
     """Number of all rows."""
     num_seen: int
-    """Number of rows that were read until there were enough items."""
+    """Number of rows that were read before the source had enough items."""
     rejected: dict[Reason, int]
     """Reason -> number of rejected rows."""
     examples: dict[Reason, str]
     """Reason -> details on the first rejected row."""
     contaminated_by: dict[str, int]
-    """Benchmark -> number of rows that share a gram with it."""
+    """Benchmark -> number of rows that share an 8-gram with it."""
     num_template_grams: int
-    """Number of benchmark grams that were ignored as part of the data set's template."""
+    """Number of benchmark 8-grams that were ignored as part of the data set's template."""
 
 
 class FileManifest(_Stated):

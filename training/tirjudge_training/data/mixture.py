@@ -53,8 +53,8 @@ def wanted_of(source: Source, *, scale: float) -> dict[Mode, int]:
 
 
 class MixtureQuota:
-    """Remaining numbers of items of a source. Each problem is used once, in the mode with the lowest share of its
-    count."""
+    """Remaining number of items of each mode for one source. Each problem is used once, in the mode with the lowest share
+    of collected items."""
 
     def __init__(self, wanted: Mapping[Mode, int]) -> None:
         self._wanted = dict(wanted)
@@ -62,7 +62,7 @@ class MixtureQuota:
 
     @property
     def made(self) -> dict[Mode, int]:
-        """Number of items made so far, by mode."""
+        """Number of collected items so far, by mode."""
         return dict(self._made)
 
     @property

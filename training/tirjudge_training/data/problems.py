@@ -64,11 +64,11 @@ class TrainingProblem:
     prompt: str | tuple[ChatMessage, ...]
     check: AnswerCheck
     task: str
-    """As in `TrainingItem`."""
+    """Task, such as `math` or `safety`, as in `TrainingItem`."""
     source: str
     licence: str
     verifiable: bool
-    """As in `TrainingItem`."""
+    """Whether a program can decide which answer is better, as in `TrainingItem`."""
     reference: str = ""
     """Reference for `check`. Empty for a preference."""
     candidates: tuple[CandidateAnswer, ...] = ()

@@ -9,8 +9,8 @@ from enum import StrEnum
 from tirjudge.types import ChatMessage, prompt_text
 
 MAX_CHARS = 24_000
-"""Maximum number of characters of a prompt with its responses: about 6,000 tokens, which leaves the rest of 8,192
-tokens for the judge's reasoning."""
+"""Maximum number of characters of a prompt with its responses. They are about 6,000 tokens. The context has 8,192 tokens;
+the rest is left for the judge's reasoning."""
 
 
 class Reason(StrEnum):

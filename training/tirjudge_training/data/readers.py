@@ -17,7 +17,7 @@ from tirjudge_training.data.quality import Reason, Rejected, prompt_key
 Row = Mapping[str, Any]
 
 CONFIG = "_config"
-"""Column added on loading: the configuration on the hub, or the file, of a row."""
+"""Name of a column that is added on loading: the configuration on the hub of each row, or the name of its file."""
 
 MIN_PREFERENCE = 2
 """Minimum absolute preference in HelpSteer3 (range -3 to 3). Weaker preferences are unreliable."""

@@ -35,7 +35,7 @@ class Part:
     hub: str
     """Repository on the Hugging Face hub."""
     columns: str
-    """Required columns, separated by spaces. `a|b`: one of both."""
+    """Required columns, separated by spaces. `a|b`: at least one of the two columns."""
     read: Callable[[Row], TrainingProblem | Rejected]
     """Function that converts a row to a problem."""
     _: KW_ONLY
@@ -47,7 +47,7 @@ class Part:
     split: str = "train"
     """Split on the hub. `*`: all."""
     revision: str = "main"
-    """Commit on the hub, so that the rows do not change. `main` is not pinned; the manifest records this."""
+    """Revision on the hub. With a commit, the rows cannot change. `main` is not pinned; the manifest records this."""
     sampled: bool = False
     """Whether answers to its rows can be sampled."""
 
@@ -73,7 +73,7 @@ class Source:
     """Rule for selecting rows, in one line."""
     _: KW_ONLY
     commercial: bool = True
-    """Whether the license allows commercial use, as far as known."""
+    """Whether the license allows commercial use, according to the card."""
     verifiable: bool = True
     """Whether a program can decide which response is better. False: the format reward requires no program."""
     confirmed: bool = True

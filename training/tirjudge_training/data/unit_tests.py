@@ -1,6 +1,6 @@
 """Runs a program against unit tests in the sandbox.
 
-Programs are not prevented from manipulating their tests, because both run in the same interpreter.
+A program can manipulate its tests, because both run in the same interpreter.
 """
 
 from __future__ import annotations

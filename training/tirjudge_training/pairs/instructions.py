@@ -1,6 +1,6 @@
 """Verifier functions: check whether an answer follows an instruction, given a function name and arguments.
 
-The names are those of RLVR-IFeval (Tulu 3, arXiv 2411.15124), implemented to match its prompts. The additional function
+The functions have the names of RLVR-IFeval (Tulu 3, arXiv 2411.15124) and match its prompts. The additional function
 `kinds` checks the generated instructions of `synthetic.instructions` with their ground truth.
 """
 

@@ -43,7 +43,7 @@ CHUNK = 32
 """Number of problems that are checked together, so that math-verify is loaded only once for them."""
 
 OnProgress = Callable[[str, int, int], None]
-"""Arguments: `answers` or `checks`, the number of newly finished ones, the number of all."""
+"""Arguments: the text `answers` or `checks`, the number of newly finished answers or checks, and their total number."""
 
 
 class CheckLine(BaseModel):
@@ -56,7 +56,7 @@ class CheckLine(BaseModel):
     right: tuple[bool | None, ...] = ()
     """Whether each answer is right."""
     answers: tuple[str | None, ...] = ()
-    """Final answer of each answer. None: it has none."""
+    """Final answer of each sampled answer. None: no final answer was found."""
     rejected: str | None = None
     """Reason why the answers cannot be checked. None: they were checked."""
     detail: str = ""

@@ -23,7 +23,8 @@ from tirjudge_training.data.problems import TrainingProblem
 from tirjudge_training.pairs.endpoint import Endpoint
 
 MANY_REFUSALS = 20
-"""Number of consecutive refused requests after which sampling stops. It also stops if the first request is refused."""
+"""Number of consecutive refused requests after which sampling stops. Sampling also stops if the first request is refused.
+"""
 
 
 class SampleLine(BaseModel):
@@ -129,7 +130,8 @@ async def sample(
         endpoint: Chat endpoint.
         journal: Journal of answers.
         concurrency: Maximum number of concurrent requests.
-        on_answer: Called with a number of finished answers: first those of earlier runs, then 1 for each new one.
+        on_answer: Called with a number of finished answers: first the number of answers from earlier runs, then 1 for each
+            new answer.
 
     Raises:
         RequestRefused: the endpoint refuses all requests: the key or the model is invalid.

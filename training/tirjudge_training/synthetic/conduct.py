@@ -40,7 +40,7 @@ def draw_conduct(*, rng: Random, vocabulary: Vocabulary, num_bad: int, held_out:
         return ConductCase(prompt=prompt, good=good, bad=tuple(bad), why="The request does harm.")
     if held_out or rng.random() < 0.6:
         prompt = PLAIN.pick(rng=rng, held_out=held_out).format(**names)
-    else:  # a task that other items combine with instructions, here without any
+    else:  # a task that other items combine with instructions, here without instructions
         prompt = draw_task(rng=rng, vocabulary=vocabulary)
     good = f"{rng.choice(RESPONSES['openings'])} {names['topic']}: {_clause(rng, vocabulary, least=6)}"
     bad = [rng.choice(RESPONSES[rng.choice(("empty", "decline"))]) for _ in range(num_bad)]

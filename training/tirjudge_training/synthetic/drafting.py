@@ -1,8 +1,8 @@
 """Generates a response with given features: number of sentences, words to include, case, ending and more.
 
 Each instruction sets features of a `Draft`. Two instructions that set different values of one feature raise `Conflict`,
-and the caller draws again. `write` generates a text with these features on a best-effort basis, because features can
-interfere: a postscript adds a sentence. The caller must check the text against the instructions.
+and the caller draws other instructions. `write` cannot always generate a text with exactly these features, because features
+can interfere: a postscript adds a sentence. The caller must check the text against the instructions.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def write(draft: Draft, *, rng: Random, vocabulary: Vocabulary) -> str:
     """Generate a text with the features of the draft.
 
     Raises:
-        Conflict: the features cannot be combined in the drawn text.
+        Conflict: the text that was generated cannot have all features of the draft.
     """
     ask = draft.wanted
     if ask("json"):

@@ -30,7 +30,7 @@ class SyntheticExample:
     met: tuple[float, ...]
     """Share of the instructions that each response follows, 0 to 1."""
     label: int
-    """Index of the best response. If several are equally good, the one that the answer names."""
+    """Index of the best response. If several responses are equally good, the index of the one that the answer names."""
     tools: bool
     """Whether the judge's prompt offers tools."""
     verifiable: bool
@@ -50,7 +50,7 @@ class SyntheticExample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """A piece of a judgment. Text of the model carries loss, text of the environment does not."""
+    """A piece of a judgment. The loss is computed on text of the model, and not on text of the environment."""
 
     text: str
     by_model: bool
@@ -122,7 +122,8 @@ def _instruction_text(kind: InstructionKind, params: Params, *, rng: Random, hel
 
 
 def _can_stand_unquoted(sentence: str, params: Params) -> bool:
-    """Whether the only quotation is one word after "the word" or "the letter": a program finds it without quotes."""
+    """Whether the only quotation is one word after "the word" or "the letter", so that a program finds the word without
+    quotation marks."""
     named = re.search(r"(?:word|term|letter)s? \{qs?\}", sentence) is not None
     return named and len(params.quotes) == 1 and re.fullmatch(r"\w+", params.quotes[0]) is not None
 

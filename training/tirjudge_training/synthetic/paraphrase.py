@@ -1,4 +1,4 @@
-"""Replaces words of a sentence by synonyms, so that a model sees more wordings than the hand-written ones."""
+"""Replaces words of a sentence by synonyms, so that training has more wordings than the hand-written sentences."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class Phrasings:
         reword: Callable[[str], str] = str,
         apart: Container[str] | None = None,
     ) -> str:
-        """Draw a sentence and resolve its choices. Training never gets a sentence that is held out.
+        """Draw a sentence and resolve its choices. A sentence for training is never equal to a held-out sentence.
 
         Args:
             rng: Source of randomness.

@@ -1,6 +1,6 @@
 """Errors of a simulated weak teacher, which give small reinforcement learning runs something to improve.
 
-A well-trained judge leaves RL nothing to gain. So some items get the answer of a weaker teacher: a guess instead of a
+RL cannot improve a well-trained judge. So some items get the answer of a weaker teacher: a guess instead of a
 program, or a program that checks the wrong thing. The verdict always matches what the program printed. Only the plan is
 wrong, and only the reward can reveal this.
 """
@@ -35,7 +35,7 @@ NO_ERRORS = TeacherErrors()
 def with_teacher_errors(
     example: SyntheticExample, *, erring: TeacherErrors, kinds: Sequence[InstructionKind], rng: Random
 ) -> SyntheticExample:
-    """Return the example with the teacher's answer, which replaces the correct one where the teacher errs.
+    """Return the example with the answer of the teacher, which is the correct answer or, at the error rates, a wrong one.
 
     Args:
         example: An example with the correct answer.

@@ -42,7 +42,7 @@ class StageJob:
     start: Path
     """Checkpoint folder with the initial weights. The trainer must not write to it."""
     folder: Path
-    """Working folder of the trainer. A killed stage is started again with its content."""
+    """Working folder of the trainer. After a killed stage, the folder keeps its files, and the stage is started again."""
     samples: tuple[Path, ...] = ()
     """Files of trajectories to learn from, for `read_trajectories` (SFT)."""
     without_labels: bool = False
@@ -69,7 +69,7 @@ class Trainer(Protocol):
 
     @property
     def name(self) -> str:
-        """Name in the entry point, and of the section in a recipe."""
+        """Name of the trainer: its entry point, and its section in a recipe, have this name."""
         ...
 
     @property
@@ -79,8 +79,10 @@ class Trainer(Protocol):
 
     @property
     def settings(self) -> type[BaseModel] | None:
-        """Model of its section in a recipe, `recipe.settings_of(name)`. All keys need defaults. None: it has no
-        section."""
+        """Pydantic model of the trainer's section in a recipe. All keys need defaults. None: the trainer has no section.
+
+        `recipe.settings_of(name)` returns the settings.
+        """
         ...
 
     @property

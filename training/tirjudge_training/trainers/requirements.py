@@ -1,5 +1,5 @@
-"""Options of a training library that must have a certain value. With another value, the library does not compute Eq.
-2."""
+"""Options of a training library that must have a certain value. With another value, the library does not compute
+equation 2 of the paper."""
 
 from __future__ import annotations
 

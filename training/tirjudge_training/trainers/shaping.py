@@ -1,4 +1,4 @@
-"""Loss mask and shaped reward of a rollout: which tokens carry loss, and the penalty for its length."""
+"""Loss mask and shaped reward of a rollout: the tokens in the loss, and the penalty for the length of the rollout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tirjudge_training.settings import RLSettings
 
 
 def loss_mask(sampled: Sequence[int], *, stop_reason: StopReason, settings: RLSettings) -> list[int]:
-    """Return the loss mask of an answer: 1 for each token that carries loss.
+    """Return the loss mask of an answer: 1 for each token in the loss, otherwise 0.
 
     Args:
         sampled: 1 for each token that the policy sampled, 0 for outputs of programs.

@@ -1,6 +1,6 @@
 """Run a grader. Code given as text never runs in this process: the server runs it in a separate program.
 
-This text follows `literals.py` in one program. A program cannot wait for the server. So the grader stops where it needs an
+In the program, this text follows `literals.py`. A program cannot wait for the server. So the grader stops where it needs an
 answer, and is run again from its beginning with the answers so far: `given["answers"]`, in the order of the questions.
 """
 
@@ -202,9 +202,7 @@ class Space:
     def __init__(self, values, *, is_own, frame=None):
         self.values, self.steps, self.made = values, [], set()
         self._is_own = is_own
-        self._frame = (
-            frame  # keeps the frame alive, so that its id is not reused and the namespace not found by mistake
-        )
+        self._frame = frame  # keeps the frame alive, so that no other frame gets its id and finds this namespace
 
     def variables(self):
         """Return the plain variables, encoded, without the grader's arguments and the grader's own module."""

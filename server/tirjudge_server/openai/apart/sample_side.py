@@ -1,6 +1,6 @@
 """Run the code of a sample: the earlier steps, then the last one, whose result is sent to the server.
 
-This text follows `literals.py` in one program. The sample's code can forge its own result, and nothing beyond it.
+In the program, this text follows `literals.py`. The sample's code can forge its own result, but no other results.
 """
 
 # The text of `literals.py` comes first in the program, so names of that file are defined.

@@ -1,7 +1,7 @@
 """Subclasses of TRL's trainers. This is the only module that imports TRL at import time (about 5 s).
 
 Differences from TRL: no telemetry is sent, no model card is written, a gradient that is not finite stops the run before
-it changes the weights, and the log-probabilities of the engine are compared with those of the trainer.
+it changes the weights, and the trainer's log-probabilities are compared with the engine's.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Report = Callable[[int, Mapping[str, float]], None]
 
 _KNOWN_WARNINGS = (
     "You are using 'rollout_func'",  # experimental; the version is pinned for it
-    "`(is_)?gradient_checkpointing(_kwargs)?` is deprecated",  # TRL uses names that transformers deprecated
+    "`(is_)?gradient_checkpointing(_kwargs)?` is deprecated",  # TRL uses names that are deprecated in transformers
 )
 
 
@@ -97,7 +97,7 @@ class RLTrainer(_Reporting, GRPOTrainer):
     """TRL's trainer for RL, which also compares the engine's log-probabilities with the trainer's."""
 
     def __init__(self, *, ratio_to_engine: bool, **kwargs: Any) -> None:
-        """With `ratio_to_engine`, the old probabilities of the ratio are the engine's instead of the trainer's."""
+        """`ratio_to_engine`: whether the old probabilities of the ratio come from the engine instead of the trainer."""
         super().__init__(**kwargs)
         self._ratio_to_engine = ratio_to_engine
         self._logprobs: torch.Tensor | None = None
@@ -160,7 +160,7 @@ class RLTrainer(_Reporting, GRPOTrainer):
         gathered: Any = self.accelerator.gather(self._gap.float().to(self.accelerator.device))
         gaps = gathered.view(-1, 3).cpu()
         self._gap = torch.zeros(3, dtype=torch.float64)
-        if self.temperature == 1.0 and gaps[:, 1].sum():  # engines tell log-probabilities at temperature 1
+        if self.temperature == 1.0 and gaps[:, 1].sum():  # engines report log-probabilities at temperature 1
             logs["dlogp_mean"] = float(gaps[:, 0].sum() / gaps[:, 1].sum())
             logs["dlogp_max"] = float(gaps[:, 2].max())
         self._report_step(self.state.global_step, logs)

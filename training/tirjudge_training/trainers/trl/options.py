@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from trl.trainer.sft_config import SFTConfig
 
 TRL_VERSION = "1.16."
-"""Version that the adapters were tested with. They depend on internals that another release may change."""
+"""Version of TRL that the adapters were tested with. The adapters depend on internals that another release may change."""
 
 
 def check_version(version: str) -> None:

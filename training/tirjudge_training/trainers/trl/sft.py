@@ -16,7 +16,7 @@ from tirjudge_training.trainers.trl.options import sft_config
 from tirjudge_training.training_samples import TrainingSample
 
 IGNORED = -100
-"""Label of tokens that carry no loss."""
+"""Label of tokens that are excluded from the loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +26,11 @@ class SFTRow:
     ids: tuple[int, ...]
     """Token ids of the prompt and the answer."""
     labels: tuple[int, ...]
-    """Label of each token; -100 carries no loss."""
+    """Label of each token. -100: the token is excluded from the loss."""
 
 
 def sft_row(trajectory: TrainingSample, *, mask_observations: bool = True) -> SFTRow:
-    """Return the row of one trajectory. With `mask_observations` false, all tokens after the prompt carry loss."""
+    """Return the row of one trajectory. If `mask_observations` is false, the loss includes all tokens after the prompt."""
     mask = trajectory.mask if mask_observations else [1] * len(trajectory.ids)
     answer = (i if m else IGNORED for i, m in zip(trajectory.ids, mask, strict=True))
     return SFTRow(

@@ -2,11 +2,11 @@
 
 Properties of verl that affect this code:
 
-- verl scores a session, which is one of the n rollouts of a row, and copies the score of its last output to the others.
-  A pointwise item is one session with two outputs, so both get the same reward: the lower of the two, which is Eq. 4
-  with Rf and Rt of both.
-- verl takes the advantage of a session from its last output, at the first token with loss. So an output without such a
-  token must not be last.
+- verl scores a session, which is one of the n rollouts of a row, and copies the score of its last output to its other
+  outputs. A pointwise item is one session with two outputs. So both outputs get the same reward, the lower of the two
+  rewards. This is Eq. 4 with the condition that Rf and Rt hold for both outputs.
+- verl takes the advantage of a session from its last output, at the first token whose loss mask is 1. So an output without
+  such a token must not be last.
 - If the engine or the sandbox fails, the loop raises. verl then drops and counts the session.
 - verl creates a new loop for each session. So expensive objects are kept for the process.
 """
@@ -135,7 +135,7 @@ class TirJudgeAgentLoop(AgentLoopBase):
             )
             for shown, rollout in rollouts.items()
         ]
-        return sorted(outputs, key=lambda output: any(output.response_mask))  # outputs without loss first
+        return sorted(outputs, key=lambda output: any(output.response_mask))  # outputs with no token in the loss first
 
 
 def _session_metrics(parts: Mapping[Shown, RolloutReward], rollouts: Mapping[Shown, Rollout]) -> dict[str, float]:

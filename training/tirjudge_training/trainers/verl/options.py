@@ -23,7 +23,7 @@ AGENT_NAME = "tirjudge"
 """Name under which the agent loop is registered in verl."""
 
 NEVER_CLIPS = 1e9
-"""Bound of the dual clip that is never reached, because verl clamps the ratio to e^20."""
+"""Bound of the dual clip. It is never reached, because verl clamps the ratio to e^20."""
 
 _ACTOR, _ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 
