@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -15,6 +16,11 @@ from tests.waiting import until
 from tirjudge_sandbox import SandboxPool
 
 HIDDEN, HEADS, HEAD_DIM, CONTEXT = 16, 2, 8, 4096
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Processes of `pytest -n auto`: one more than there are cores, because many tests wait for other processes."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 @pytest.fixture(name="until")

@@ -21,12 +21,17 @@ def prefers_capital(sequence: str) -> str:
     return f"<preference>{letter}</preference>"
 
 
+IGNORE_COHERES_WARNING = pytest.mark.filterwarnings("ignore:.asyncio.iscoroutinefunction:DeprecationWarning")
+"""Cohere's client calls a function that Python 3.14 deprecates."""
+
+
 @pytest.fixture
 def cohere_client(listen: Any) -> Any:
     cohere = pytest.importorskip("cohere")
     return lambda url, **options: cohere.AsyncClientV2(api_key="none", base_url=url, **options)
 
 
+@IGNORE_COHERES_WARNING
 async def test_coheres_client_reranks(cohere_client: Any, listen: Any) -> None:
     async with listen(dialect_app(service_of(prefers_capital))) as url, cohere_client(url) as client:
         answer = await client.rerank(model="rerank-v4.0", query=QUERY, documents=DOCUMENTS, top_n=2)
@@ -37,6 +42,7 @@ async def test_coheres_client_reranks(cohere_client: Any, listen: Any) -> None:
     assert answer.meta.billed_units.search_units == 1
 
 
+@IGNORE_COHERES_WARNING
 async def test_coheres_client_raises_server_failures(cohere_client: Any, listen: Any) -> None:
     cohere = pytest.importorskip("cohere")
     service = service_of(lambda sequence: PROGRAM, error=SandboxUnavailable("gone"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -204,8 +205,12 @@ WAYS = {
 async def test_other_ways_to_run_code_do_not_run_it_in_the_graders_process(grades, way: str) -> None:
     source = f"def grade(sample, item):\n    text = sample['output_text']\n    {way}\n    return 0.5\n"
     forged = "__import__('os').write(1, b'forged') or __import__('os')._exit(0)"
-    with pytest.raises(GraderFailed, match=r"^(SampleFailed: |.*no attribute .co_flags|AssertionError$)"):
-        await grades(source, forged)
+    try:
+        outcome = await grades(source, forged)
+    except GraderFailed as failure:
+        outcome = str(failure)
+    # 0.5: the library caught the failure and ran no code, which would have ended the process (`code` from Python 3.13 on).
+    assert outcome == 0.5 or re.match(r"SampleFailed: |.*no attribute .co_flags|AssertionError$", str(outcome))
 
 
 COMMON = {
