@@ -91,13 +91,14 @@ async def complete(client: httpx2.AsyncClient, **body: Any) -> dict[str, Any]:
 
 
 async def test_response_has_vllms_fields(client: httpx2.AsyncClient):
-    answer = await complete(client, model="tiny", temperature=0, logprobs=0, return_token_ids=True)
+    prompt = "here 1"  # of this test, so that no other test has filled the prefix cache
+    answer = await complete(client, prompt=prompt, model="tiny", temperature=0, logprobs=0, return_token_ids=True)
     assert set(answer) == {"id", "object", "created", "model", "choices", "usage"}
     (choice,) = answer["choices"]
     assert set(choice) == {
         "index", "text", "logprobs", "finish_reason", "stop_reason", "token_ids", "prompt_logprobs", "prompt_token_ids"
     }  # fmt: skip
-    assert choice["prompt_token_ids"] == list(b"Which?")
+    assert choice["prompt_token_ids"] == list(prompt.encode())
     assert (len(choice["token_ids"]), choice["finish_reason"], choice["stop_reason"]) == (16, "length", None)
     logprobs = choice["logprobs"]
     assert set(logprobs) == {"tokens", "token_logprobs", "top_logprobs", "text_offset"}
