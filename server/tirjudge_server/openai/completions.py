@@ -67,7 +67,8 @@ def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
 
 
 def _interpret(service: JudgeService, body: CompletionRequest, is_json: bool) -> ChatJudging:
-    """
+    """Read the judge prompt of a request.
+
     Raises:
         Refused: `prompt` is not a string, or holds nothing to judge.
     """
