@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tests.families.vocabularies import VOCABULARIES, Vocabulary
 from tirjudge.engines.checkpoint import Qwen3Config
 from tirjudge.engines.embedded import Backend, EmbeddedEngine, KVCache, Qwen3, Span
 from tirjudge.engines.tokenization import LocalTokenizer
+from tirjudge.types import Completion, Sampling
 
 CONTEXT_TOKENS, MAX_BATCH = 8192, 4
 
@@ -165,26 +167,56 @@ class BiasedModel(Qwen3):
 
 
 class ForcedModel(Qwen3):
-    """A model without weights that writes given tokens.
+    """A model without weights. It writes the ids in `forced`, and every token is as likely as any other elsewhere.
 
     Args:
         config: sizes of the model. Only those of the vocabulary and of the cache matter.
-        next_id: number of tokens of a sequence -> the token that follows.
+
+    Attributes:
+        forced: number of tokens of a sequence -> the id that follows.
     """
 
-    def __init__(self, config: Qwen3Config, *, next_id: Callable[[int], int]) -> None:
-        self.config, self.backend, self._next_id = config, Backend(), next_id
+    def __init__(self, config: Qwen3Config) -> None:
+        self.config, self.backend = config, Backend()
+        self.forced: dict[int, int] = {}
 
     def forward(self, spans: Sequence[Span], *, cache: KVCache) -> np.ndarray:
         logits = np.zeros((len(spans), self.config.vocab_size), dtype=np.float32)
         for row, span in enumerate(spans):
-            logits[row, self._next_id(span.start + len(span.token_ids))] = 100.0
+            forced = self.forced.get(span.start + len(span.token_ids))
+            if forced is not None:
+                logits[row, forced] = 100.0
         return logits
+
+
+class ForcedEngine(EmbeddedEngine):
+    """An embedded engine whose model writes given ids, one list per turn. It serves one rollout at a time.
+
+    Attributes:
+        turns: ids of the turns to come. Reads of labels take none.
+        prompts: ids that each turn continued.
+    """
+
+    turns: Iterator[Sequence[int]]
+    prompts: list[tuple[int, ...]]
+
+    async def sample(
+        self, token_ids: Sequence[int], *, sampling: Sampling, session: str, salt: str | None = None
+    ) -> Completion:
+        if sampling.allowed_token_ids is None:
+            assert isinstance(self.model, ForcedModel)
+            self.prompts.append(tuple(token_ids))
+            self.model.forced = dict(enumerate(next(self.turns), start=len(token_ids)))
+        return await super().sample(token_ids, sampling=sampling, session=session, salt=salt)
 
 
 TinyModel = Callable[..., EmbeddedEngine]
 """`tiny_model("qwen3", width=32, seed=0, bias={id: 9.0})` returns an embedded engine with random weights and the real
-tokenizer. `tiny_model("qwen3", next_id=function)` returns one that writes given tokens. The fixture closes them."""
+tokenizer. The fixture closes it."""
+
+ForcedModels = Callable[[str, Iterable[Sequence[int]]], ForcedEngine]
+"""`forced_model("qwen3", [ids_of_turn_1, ids_of_turn_2])` returns an embedded engine that writes given ids. The fixture
+closes it."""
 
 
 @pytest.fixture(scope="session")
@@ -195,23 +227,35 @@ def families(wheel: Wheel, pytestconfig: pytest.Config) -> Families:
 
 @pytest.fixture
 def tiny_model(families: Families) -> Iterator[TinyModel]:
-    engines: list[EmbeddedEngine] = []
+    with ExitStack() as opened:
 
-    def opened(
-        family: str, *, width: int = 32, next_id: Callable[[int], int] | None = None, **options: Any
-    ) -> EmbeddedEngine:
-        config = Qwen3Config.parse(families.config(family, width=width))
-        model = BiasedModel(config, **options) if next_id is None else ForcedModel(config, next_id=next_id)
-        engine = EmbeddedEngine(
-            model,
-            tokenizer=families.tokenizer(family),
-            eos_token_ids=families.eos_token_ids(family),
-            max_batch=MAX_BATCH,
-            cache_tokens=MAX_BATCH * CONTEXT_TOKENS,
-        )
-        engines.append(engine)
-        return engine
+        def open_model(family: str, *, width: int = 32, **options: Any) -> EmbeddedEngine:
+            model = BiasedModel(Qwen3Config.parse(families.config(family, width=width)), **options)
+            engine = EmbeddedEngine(model, **_engine_options(families, family))
+            opened.callback(engine.close)
+            return engine
 
-    yield opened
-    for engine in engines:
-        engine.close()
+        yield open_model
+
+
+@pytest.fixture
+def forced_model(families: Families) -> Iterator[ForcedModels]:
+    with ExitStack() as opened:
+
+        def open_model(family: str, turns: Iterable[Sequence[int]]) -> ForcedEngine:
+            model = ForcedModel(Qwen3Config.parse(families.config(family)))
+            engine = ForcedEngine(model, **_engine_options(families, family))
+            engine.turns, engine.prompts = iter(turns), []
+            opened.callback(engine.close)
+            return engine
+
+        yield open_model
+
+
+def _engine_options(families: Families, family: str) -> dict[str, Any]:
+    return {
+        "tokenizer": families.tokenizer(family),
+        "eos_token_ids": families.eos_token_ids(family),
+        "max_batch": MAX_BATCH,
+        "cache_tokens": MAX_BATCH * CONTEXT_TOKENS,
+    }

@@ -11,7 +11,7 @@ import tiktoken
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.families.models import Families, TinyModel, each_family
+from tests.families.models import Families, ForcedModels, TinyModel, each_family
 from tests.families.vocabularies import Vocabulary
 from tirjudge.formats.tirjudge_1 import template
 from tirjudge.types import Mode, Sampling
@@ -157,11 +157,11 @@ def test_bos_is_added_only_with_special_tokens(family: str, families: Families) 
 
 
 @each_family
-async def test_a_small_model_writes_tokens_of_the_vocabulary(
-    family: str, families: Families, tiny_model: TinyModel
+async def test_small_models_write_tokens_of_the_vocabulary(
+    family: str, families: Families, tiny_model: TinyModel, forced_model: ForcedModels
 ) -> None:
     ids = families.tokenizer(family).encode_now("Yes, 判")
-    forced = tiny_model(family, next_id=lambda num_tokens: ids[num_tokens - 1])
+    forced = forced_model(family, [ids])
     completion = await forced.generate([5], sampling=Sampling(max_tokens=len(ids), temperature=0.0), session="forced")
     assert (completion.token_ids, completion.text) == (tuple(ids), "Yes, 判")
 
