@@ -77,7 +77,7 @@ class LocalTokenizer:
         embedded engine are trained on ChatML."""
         return self.encode_now(render_chatml([{"role": "user", "content": text}]))
 
-    async def control_tokens(self) -> ControlTokens:
+    async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:
         """Return the added tokens that are marked as special. Other added tokens, such as tags, are ordinary text."""
         return self._control_tokens
 
