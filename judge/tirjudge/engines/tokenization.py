@@ -76,7 +76,7 @@ class LocalTokenizer:
     async def chat_template_kwargs(self) -> Mapping[str, JsonValue]:
         return self.template.kwargs
 
-    async def control_tokens(self) -> ControlTokens:
+    async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:
         """Return the added tokens that are marked as special. Other added tokens, such as tags, are ordinary text."""
         return self._control_tokens
 

@@ -30,7 +30,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from tirjudge.chat_template import CHATML, ChatTemplate
 from tirjudge.control_tokens import NONE
-from tirjudge.formats.tirjudge_1 import render_prompt
+from tirjudge.formats.tirjudge_1 import FORMAT
 from tirjudge.profile import Profile
 from tirjudge.types import Mode
 from tirjudge_training.bundled.qwen3 import hidden_states
@@ -174,7 +174,7 @@ def model_config(recipe: BundledRecipe, tokenizer: Tokenizer, *, context_tokens:
 
 def render_example(example: SyntheticExample, *, profile: Profile) -> str:
     """Return the prompt as the serving loop renders it, up to the start of the answer."""
-    text = render_prompt(
+    text = FORMAT.render_prompt(
         example.mode,
         prompt=example.prompt,
         responses=example.responses,
