@@ -218,7 +218,11 @@ class WorkerEndpoints:
         tokenizer = self._engine.tokenizer
         tokens = sorted((await tokenizer.control_tokens()).tokens)
         added = {str(tokenizer.encode_now(token)[0]): {"content": token, "special": True} for token in tokens}
-        return {"tokenizer_class": "tirjudge", "added_tokens_decoder": added}
+        return {
+            "tokenizer_class": "tirjudge",
+            "added_tokens_decoder": added,
+            "chat_template": tokenizer.template.source,
+        }
 
     async def models(self) -> dict[str, Any]:
         model = {"id": self._name, "object": "model", "owned_by": "tirjudge", "root": self._name, "parent": None}

@@ -54,6 +54,12 @@ def trl_template(name: str) -> str:
     return resources.files("trl").joinpath("chat_templates", f"{name}.jinja").read_text(encoding="utf-8")
 
 
+def trl_templates(prefix: str) -> list[str]:
+    """Return the names of TRL's chat templates that begin with a prefix."""
+    files = resources.files("trl").joinpath("chat_templates").iterdir()
+    return sorted(file.name.removesuffix(".jinja") for file in files if file.name.startswith(prefix))
+
+
 def chat_template(family: str) -> str:
     """Return the chat template of a family."""
     if family in _TRL_TEMPLATES:

@@ -40,7 +40,8 @@ class LocalTokenizer:
         self.template = template or ChatTemplate(CHATML)
         self.bytes_of = _bytes_of_tokens(tokenizer)
         added = tokenizer.get_added_tokens_decoder().values()
-        self._control_tokens = ControlTokens(token.content for token in added if token.special)
+        special = [token.content for token in added if token.special]
+        self._control_tokens = ControlTokens.of(special, tags=self.template.tags)
 
     @classmethod
     def load(cls, path: Path, *, chat_template_kwargs: Mapping[str, JsonValue] | None = None) -> LocalTokenizer:
@@ -77,7 +78,8 @@ class LocalTokenizer:
         return self.template.kwargs
 
     async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:
-        """Return the added tokens that are marked as special. Other added tokens, such as tags, are ordinary text."""
+        """Return the added tokens that are marked as special, and in `served` also the tags of the chat template. Other
+        added tokens are ordinary text."""
         return self._control_tokens
 
     def decode(self, token_ids: Sequence[int]) -> str:
