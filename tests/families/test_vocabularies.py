@@ -13,15 +13,14 @@ from hypothesis import strategies as st
 
 from tests.families.models import Families, ForcedModels, TinyModel, each_family
 from tests.families.vocabularies import Vocabulary
-from tirjudge.formats.tirjudge_1 import template
-from tirjudge.types import Mode, Sampling
+from tirjudge.types import Sampling
 
 ROOT = Path(__file__).parents[2]
 
 TEXTS = {
     "code": (ROOT / "judge" / "tirjudge" / "loop.py").read_text(encoding="utf-8"),
     "html": '<div class="a">\r\n\t<p>1 &lt; 2</p>\r\n</div>\r\n\r\n\r\n',
-    "prompt": template(Mode.LISTWISE, tools=True),
+    "prompt": (ROOT / "judge" / "tirjudge" / "formats" / "prompts" / "tirjudge_1" / "listwise_tools.txt").read_text(),
     "emoji": "👩‍👩‍👧‍👦 🏳️‍🌈 👍🏽 🇩🇪🇫🇷 ☝️ 1️⃣" * 3,
     "cjk": "判断哪个回答更好。以下は二つの回答です。두 개의 답변이 있습니다. 𠮷野家 ㍿ ｶﾞ",
     "scripts": "Ελληνικά русский العربية עברית हिन्दी ไทย Tiếng Việt ÅÅ ﬁ ǅ ʼn",
