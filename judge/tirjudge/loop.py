@@ -213,7 +213,7 @@ async def encode_observation(
     Returns:
         The output as shown to the model, and the ids of the observation including its delimiters.
     """
-    control_tokens = await tokenizer.control_tokens()
+    control_tokens = await tokenizer.control_tokens([result.stdout, result.error or ""])
     output = format.shown_output(result, limit=num_tokens * 16, control_tokens=control_tokens)
     while True:
         ids = await tokenizer.encode(format.observation(output, call=call))

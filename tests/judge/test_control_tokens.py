@@ -13,7 +13,7 @@ from tirjudge.control_tokens import FAMILIES, NONE, ControlTokens
 from tirjudge.engines.scripted import ByteTokenizer
 from tirjudge.engines.tokenization import LocalTokenizer
 from tirjudge.formats.texts import neutralise
-from tirjudge.formats.tirjudge_1 import render_prompt, shown_output
+from tirjudge.formats.tirjudge_1 import FORMAT
 from tirjudge.types import ExecResult, Mode, Outcome
 
 SERVED = {
@@ -102,7 +102,7 @@ async def test_no_neutralized_text_encodes_to_a_control_token(text: str) -> None
 @pytest.mark.parametrize("mode", Mode)
 def test_control_tokens_are_broken_in_every_text_of_a_request(mode: Mode) -> None:
     token = "[e~["
-    shown = render_prompt(
+    shown = FORMAT.render_prompt(
         mode,
         prompt=token,
         responses=[token] * (1 if mode is Mode.POINTWISE else 2),
@@ -120,9 +120,9 @@ def test_control_tokens_are_broken_in_every_text_of_a_request(mode: Mode) -> Non
 def test_control_tokens_are_broken_in_program_output() -> None:
     printed = ExecResult(outcome=Outcome.OK, stdout="[e~[\n")
     failed = ExecResult(outcome=Outcome.ERROR, error="ValueError: [e~[")
-    assert shown_output(printed, limit=99) == "[ e~["
-    assert shown_output(failed, limit=99) == "ValueError: [ e~["
-    assert shown_output(printed, limit=99, control_tokens=NONE) == "[e~["
+    assert FORMAT.shown_output(printed, limit=99) == "[ e~["
+    assert FORMAT.shown_output(failed, limit=99) == "ValueError: [ e~["
+    assert FORMAT.shown_output(printed, limit=99, control_tokens=NONE) == "[e~["
 
 
 def test_thousands_of_reserved_tokens_are_found() -> None:
