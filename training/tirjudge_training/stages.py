@@ -28,9 +28,15 @@ from typing import Literal, get_args
 
 from tirjudge.errors import CheckpointError
 from tirjudge.judge import Judge
-from tirjudge.model import EngineOptions, bundled_checkpoint, fingerprint, tokenizer_sha256_of
+from tirjudge.model import (
+    EngineOptions,
+    bundled_checkpoint,
+    chat_template_of,
+    fingerprint,
+    tokenizer_sha256_of,
+)
 from tirjudge.opening import address_of, open_judge
-from tirjudge.profile import Lineage, load_profile
+from tirjudge.profile import Lineage, resolved_profile
 from tirjudge.tools.base import ToolOptions
 from tirjudge_training.callbacks import Callback
 from tirjudge_training.config import BUNDLED, Recipe, Teacher, WeakStart
@@ -334,7 +340,7 @@ class _Run:
             AutoModelForCausalLM.from_pretrained(trained.checkpoint, dtype="auto", local_files_only=True),
             load_tokenizer(start),
             out=out,
-            profile=load_profile(start),
+            profile=resolved_profile(start),
             lineage=Lineage(
                 parent=weights_sha256(start),
                 run_id=self.folder.path.resolve().name,
@@ -446,13 +452,22 @@ async def _open_teacher(teacher: Teacher, *, recipe: Recipe, key: str | None) ->
 
 
 def _writes_like(teacher: Teacher, *, judge: Judge, student: Path) -> bool:
-    """Whether the token ids of the teacher are valid for the student: same tokenizer and same size limits of
-    prompts."""
+    """Whether the token ids of the teacher are valid for the student: same tokenizer, same chat template with the same
+    options, and same size limits of prompts."""
     if teacher.checkpoint is None:
         return False
     folder = _checkpoint_folder(teacher.checkpoint, key="teacher.checkpoint")
     if not (folder / "tokenizer.json").exists() or tokenizer_sha256_of(folder) != tokenizer_sha256_of(student):
         return False
-    own = load_profile(student)
-    sizes = ("context_tokens", "rollout_tokens", "prompt_chars", "response_chars", "all_responses_chars")
+    own = resolved_profile(student)
+    if chat_template_of(folder) != chat_template_of(student):
+        return False
+    sizes = (
+        "chat_template_kwargs",
+        "context_tokens",
+        "rollout_tokens",
+        "prompt_chars",
+        "response_chars",
+        "all_responses_chars",
+    )
     return all(getattr(judge.profile, name) == getattr(own, name) for name in sizes)
