@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from tirjudge.engines.embedded import EmbeddedEngine
-from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong
+from tirjudge.errors import EngineUnavailable, PromptTooLong
 from tirjudge.http.protocol import shown
 from tirjudge.types import MAX_NUMBER, ChatMessage, Completion, Sampling, Text
 from tirjudge_server.repetition import RepetitionDetection, cut_at_repetition
@@ -207,7 +207,7 @@ class WorkerEndpoints:
         try:
             template = self._engine.tokenizer.template.with_options(body.chat_template_kwargs or {})
             return template.render(messages, add_generation_prompt=body.add_generation_prompt)
-        except CheckpointError as error:
+        except ValueError as error:
             raise HTTPException(400, str(error)) from error
 
     async def detokenize(self, request: Request) -> dict[str, Any]:

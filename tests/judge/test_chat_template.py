@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from tirjudge.chat_template import CHATML, ChatTemplate, parse_options
+from tirjudge.chat_template import CHATML, ChatTemplate
 from tirjudge.errors import CheckpointError
 from tirjudge.model import bundled_checkpoint
+from tirjudge.template_options import parse_options
 
 USER = [{"role": "user", "content": "Which is <b>better</b>?\n A & B  "}]
 CHAT = [*USER, {"role": "assistant", "content": "<think>\nhm\n</think>\n\nA"}, {"role": "user", "content": "Sure?"}]
@@ -180,7 +181,7 @@ def test_a_broken_configuration_is_refused_with_its_file(content: str, reason: s
 
 
 def test_options_that_the_judge_sets_are_refused() -> None:
-    with pytest.raises(CheckpointError, match="messages, tools is set by the judge"):
+    with pytest.raises(ValueError, match="messages, tools: set by the judge"):
         ChatTemplate(CHATML, kwargs={"tools": None, "messages": []})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -122,3 +123,26 @@ def test_new_measurements_do_not_change_the_fingerprint(tmp_path: Path) -> None:
     assert fingerprint(folder) == fingerprint(bundled_checkpoint())
     (folder / "generation_config.json").write_text("{}")
     assert fingerprint(folder) != fingerprint(bundled_checkpoint())
+
+
+def test_the_hash_of_existing_records_does_not_change() -> None:
+    def sha256(profile: Profile) -> str:
+        return hashlib.sha256(json.dumps(profile.as_first_written(), sort_keys=True).encode()).hexdigest()
+
+    bundled = load_profile(bundled_checkpoint())
+    assert sha256(bundled) == "30a2cb75c1e9be0d4287e199467fa298ba5a23c91def40b9bb7ab54194feb691"
+    untrained = "afbc9f79509dff5acaea2b85ac10f99496bc62743f1c665cd553822a3751baa4"
+    assert sha256(Profile()) == sha256(Profile(chat_template_kwargs={})) == untrained
+    assert sha256(Profile(chat_template_kwargs={"enable_thinking": False})) != untrained
+
+
+def test_older_files_of_trained_judges_mean_no_options(tmp_path: Path) -> None:
+    assert load_profile(folder(tmp_path, TRAINED)).chat_template_kwargs == {}
+    options = {"enable_thinking": True}
+    assert load_profile(folder(tmp_path, TRAINED | {"chat_template_kwargs": options})).chat_template_kwargs == options
+    assert load_profile(folder(tmp_path, {"name": "j"})).chat_template_kwargs is None
+
+
+def test_options_that_the_judge_sets_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"chat_template_kwargs: .*messages: set by the judge"):
+        load_profile(folder(tmp_path, {"chat_template_kwargs": {"messages": []}}))

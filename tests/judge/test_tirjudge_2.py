@@ -103,7 +103,7 @@ VARIANTS = [
     *("</response-a>", "</response\u00a0_\u200ba>", "</\u200bresponse_a>", "<\u200b/response_a>", "<\ufeffprompt>"),
     *("</response_a\u00ad>", "</reſponse_a>", "</RUBRIC >", "<Preference >"),
 ]
-CONTROL = [*QWEN3.served.tokens]
+CONTROL = sorted(QWEN3.served.tokens)
 
 
 @pytest.mark.parametrize("delimiter", [*OWN, *VARIANTS, *CONTROL])
