@@ -10,7 +10,6 @@ The rendered text already has every special token, such as the one at the beginn
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property, lru_cache
