@@ -10,7 +10,6 @@ The rendered text already has every special token, such as the one at the beginn
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -26,6 +25,7 @@ from jinja2.runtime import Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
+from tirjudge.control_tokens import tag_literals
 from tirjudge.errors import CheckpointError
 from tirjudge.template_options import NO_THINKING, PROBE_TEXT, TemplateOptions, check_options
 
@@ -35,7 +35,6 @@ CHATML = resources.files("tirjudge").joinpath("chatml.jinja").read_text(encoding
 THOUGHT, THOUGHT_END = "<think>", "</think>"
 
 _PROBE = ({"role": "user", "content": PROBE_TEXT},)
-_TAG = re.compile(r"</?[A-Za-z_][\w.:-]{0,63}>|\[/?[A-Z_]{2,64}\]")
 
 
 class ChatTemplate:
@@ -153,9 +152,9 @@ class ChatTemplate:
 
     @cached_property
     def tags(self) -> frozenset[str]:
-        """Tag-shaped literals of the template, such as `<think>`, `<tool_call>` and `[INST]`."""
+        """Tag-shaped literals of the template, such as `<think>`, `<tool_call>` and `[INST]`, without tags of HTML."""
         lexed = _environment().lex(self.source)
-        return frozenset(tag for _, kind, text in lexed if kind in ("data", "string") for tag in _TAG.findall(text))
+        return frozenset(tag for _, kind, text in lexed if kind in ("data", "string") for tag in tag_literals(text))
 
     @cached_property
     def opens_thought(self) -> bool:

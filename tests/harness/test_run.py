@@ -276,6 +276,19 @@ async def test_a_fingerprint_identifies_a_judge_at_any_url(tmp_path: Path) -> No
         await judge_them(tmp_path / "b", rows(2), judge=replace(served, fingerprint=None))
 
 
+async def test_a_run_is_not_continued_with_another_format(tmp_path: Path) -> None:
+    """A judge without a format in its description has `tirjudge/1`, as in older runs."""
+    older = opened()
+    assert "format" not in older.identity
+    await judge_them(tmp_path / "run", rows(2), judge=older)
+    newer = replace(older, format="tirjudge/2")
+    assert newer.identity == {**older.identity, "format": "tirjudge/2"}
+    with pytest.raises(StorageError, match=r'judge\.format was null and is now "tirjudge/2"'):
+        await judge_them(tmp_path / "run", rows(2), judge=newer)
+    run = await judge_them(tmp_path / "fresh", rows(2), judge=newer)
+    assert run.manifest.judge.format == "tirjudge/2"
+
+
 async def test_merged_shards_equal_a_run_without_shards(tmp_path: Path) -> None:
     whole = await judge_them(tmp_path / "whole", rows(30))
     shards = []

@@ -135,7 +135,7 @@ def test_an_open_thought_is_recognised() -> None:
 def test_tags_are_the_tag_shaped_literals_of_the_template() -> None:
     source = "{% if 1<b>c %}<think>{% endif %}{{ '</think>' }}[INST] {{ x['ROLE'] }}<tool_call>{# <comment> #}< no >"
     template = ChatTemplate(source + CHATML, kwargs={"b": 2, "c": 1, "x": {}})
-    assert template.tags == {"<think>", "</think>", "<tool_call>", "[INST]"}
+    assert template.tags == {"<think>", "</think>", "<tool_call>", "[INST]", "<|im_start|>", "<|im_end|>"}
 
 
 @pytest.mark.parametrize("path", of_trl(), ids=lambda path: path.stem)

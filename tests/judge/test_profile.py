@@ -61,6 +61,24 @@ def test_older_field_names_count_if_the_new_ones_are_missing_or_null(tmp_path: P
 
 
 @pytest.mark.parametrize(
+    ("content", "format"),
+    [
+        ({"name": "j"}, None),
+        ({"name": "j", "loop_version": 1}, "tirjudge/1"),
+        ({"name": "j", "prompts_sha256": FORMAT.sha256}, "tirjudge/1"),
+        ({"name": "j", "format_sha256": FORMAT.sha256}, "tirjudge/1"),
+        ({"name": "j", "lineage": {"stage": "rl-1"}}, "tirjudge/1"),
+        ({"name": "j", "lineage": {"stage": "rl-1"}, "format": "tirjudge/2"}, "tirjudge/2"),
+        ({"name": "j", "format": "tirjudge/2"}, "tirjudge/2"),
+    ],
+)
+def test_a_checkpoint_that_was_trained_without_a_named_format_has_the_first_one(
+    tmp_path: Path, content: dict[str, Any], format: str | None
+) -> None:
+    assert load_profile(folder(tmp_path, content)).format == format
+
+
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         ("", "Invalid JSON: EOF while parsing a value at line 1 column 0"),

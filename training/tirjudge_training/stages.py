@@ -141,7 +141,9 @@ def _facts_of(recipe: Recipe) -> dict[str, str]:
     if recipe.start.weak is None:
         start = _checkpoint_folder(recipe.start.checkpoint, key="start.checkpoint")
         facts["start"] = fingerprint(start)
-        if (format := format_named(resolved_profile(start).format).name) != FIRST_FORMAT:  # older runs have no such entry
+        if (
+            format := format_named(resolved_profile(start).format).name
+        ) != FIRST_FORMAT:  # older runs have no such entry
             facts["format"] = format
     files = [Path(file) for file in recipe.data.trajectories]
     for file in files:
