@@ -43,7 +43,7 @@ from tirjudge_web.openapi import BARE, describe_requests
 Model = TypeVar("Model", bound=BaseModel)
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
-"""Default maximum size of a request body, bytes."""
+"""Default maximum size of a request body in bytes."""
 
 OPEN_PATHS = ("/health", "/ready", "/metrics", PING_PATH)
 """Paths that need no API key, because they run no program."""

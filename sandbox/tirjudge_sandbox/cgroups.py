@@ -25,7 +25,7 @@ _NUM_TASKS = 64
 _SLACK_BYTES = 16 << 20
 """Memory added to the limit for kernel overhead: page tables, pipes, copied pages of the interpreter."""
 _REMOVAL_S = 2.0
-"""How long the kernel may take to release the dead processes of a group, seconds."""
+"""Maximum time in seconds for the kernel to release the dead processes of a group."""
 
 _numbers = itertools.count()
 

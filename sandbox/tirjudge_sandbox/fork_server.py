@@ -37,7 +37,7 @@ from tirjudge_sandbox.protocol import (
 from tirjudge_sandbox.slot_process import LevelUnavailable, SlotLost, SlotProcess, SlotServer
 
 START_S = 30.0
-"""Timeout for the start of a fork server, seconds."""
+"""Timeout in seconds for the start of a fork server."""
 
 GRACE_S = 5.0
 """Seconds that a process has to end before it is killed."""

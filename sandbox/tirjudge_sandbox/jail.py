@@ -549,7 +549,7 @@ def _python_directories() -> tuple[str, ...]:
 
 
 def _address_space() -> tuple[int, int]:
-    """Return the address space of the calling process and its writable private part, bytes."""
+    """Return the address space of the calling process and its writable private part, in bytes."""
     with open("/proc/self/statm") as file:
         fields = [int(field) * resource.getpagesize() for field in file.read().split()]
     return fields[0], fields[5]

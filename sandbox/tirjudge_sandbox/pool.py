@@ -54,7 +54,7 @@ RECYCLE_AFTER_PROGRAMS = 10_000
 so an attacker could learn it."""
 
 RECYCLE_AFTER_S = 600.0
-"""Age after which a fork server is replaced, seconds."""
+"""Age in seconds after which a fork server is replaced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,9 +81,9 @@ class ProgramJob:
     """Limits and files of one program."""
 
     cpu_s: float
-    """CPU time limit, seconds."""
+    """CPU time limit in seconds."""
     wall_s: float
-    """Wall time limit, seconds."""
+    """Wall time limit in seconds."""
     memory_bytes: int
     """Memory limit, in addition to the warm interpreter's memory."""
     output_bytes: int
@@ -120,9 +120,9 @@ class Ending:
     stopped_by: StoppedBy
     """Reason why the slot killed the program, if it did."""
     cpu_s: float
-    """CPU time used, seconds."""
+    """CPU time used, in seconds."""
     wall_s: float
-    """Wall time used, seconds."""
+    """Wall time used, in seconds."""
     max_rss_kb: int
     """Maximum resident set size, KiB."""
     fetched: tuple[int, ...] = ()

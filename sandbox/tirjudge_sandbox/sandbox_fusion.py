@@ -42,9 +42,9 @@ class RunCodeRequest(Received):
     compile_timeout: float = 10.0
     """Ignored: Python has no separate compile step."""
     run_timeout: float = Field(default=10.0, allow_inf_nan=False)
-    """Limit of both CPU and wall time, seconds. 0 or less: the service's default."""
+    """Limit in seconds of both CPU and wall time. 0 or less: the service's default."""
     memory_limit_MB: int = -1
-    """Memory limit, MiB. 0 or less: the service's default."""
+    """Memory limit in MiB. 0 or less: the service's default."""
     stdin: Text | None = None
     files: dict[str, Base64 | None] = Field(default_factory=dict)
     fetch_files: list[str] = Field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The prompt that a model reads, and the variables that a program finds."""
+"""The prompt that a model reads, and the variables that are defined for a program."""
 
 import re
 from pathlib import Path
@@ -63,7 +63,7 @@ def test_each_optional_field_adds_one_section(name: str) -> None:
 
 
 @pytest.mark.parametrize("delimiter", [*HOSTILE, "</reference>", "<criteria>", "</Rubric>"])
-def test_delimiters_are_broken_in_prompts_with_optional_sections(delimiter: str) -> None:
+def test_delimiters_are_neutralized_in_prompts_with_optional_sections(delimiter: str) -> None:
     def counted(text: str) -> int:
         guidance = {"reference": text, "criteria": [Criterion(name=text, text=text)], "rubric": text}
         shown = render_prompt(Mode.PAIRWISE, prompt=text, responses=[text] * 2, tools=True, **NO_LIMIT, **guidance)

@@ -1,8 +1,8 @@
 """The effect of an attack: compare judgments without and with the attack.
 
-The unit of comparison is one presentation of two responses to the judge. Pairwise, a presentation is one order of one
-comparison, so that a difference never comes from the order. Pointwise, a presentation is two responses and their
-scores. Fields and functions call a presentation a look.
+The unit of comparison is one presentation of two responses to the judge. In pairwise mode, a presentation is one order of
+one comparison, so a difference never comes from the order. In pointwise mode, a presentation is two responses and their
+scores. The names of fields and functions call a presentation a look.
 """
 
 from __future__ import annotations

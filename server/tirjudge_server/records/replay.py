@@ -21,7 +21,8 @@ MAX_RUNNING = 4
 """Maximum number of programs of one replay that run concurrently. Leaves sandbox slots for judgments."""
 
 _EDGE = 32
-"""Number of characters next to a cut that are not compared. A delimiter that is cut in half is escaped in one text only."""
+"""Number of characters next to a cut that are not compared. If truncation splits a delimiter, it is escaped only in the
+complete output, so the texts differ there."""
 
 
 class ReplayedProgram(Wire):
@@ -66,7 +67,7 @@ async def replay(record: StoredJudgment, *, sandbox: Sandbox | None, format: For
     """Run the programs of a judgment again.
 
     Args:
-        record: The judgment, without erased fields.
+        record: The judgment. None of its fields may have been erased.
         sandbox: Runs the programs. None: allowed if the judgment has no programs.
         format: Format of the judgment.
         versions: Versions of this server.
