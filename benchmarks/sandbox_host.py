@@ -221,7 +221,7 @@ class Canaries:
         }
 
     def touched(self, code: str = "") -> list[str]:
-        """Return what changed on the host since the last call, one line per change.
+        """Return what changed on the host since the previous call, one line per change.
 
         Args:
             code: Source of the programs that ran. A new file on the host counts if its name occurs in the code, or if its

@@ -77,7 +77,7 @@ class RunManifest(StoredModel):
     """Judged parts. Empty: the default parts of the benchmark."""
     mode: Mode
     protocol: str
-    """Protocol of the table at the end of the run. A report can use another protocol."""
+    """Protocol of the table at the end of the run. A report can use a different protocol."""
     orders: Literal["single", "both"]
     votes: int
     tools: Literal["auto", "on", "off"] = "auto"

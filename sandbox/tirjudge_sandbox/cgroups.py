@@ -135,7 +135,7 @@ class Cgroup:
             self._memory_bytes = memory_bytes
 
     def memory_kill(self) -> MemoryKill:
-        """Return why the kernel killed a process of the group since the last call."""
+        """Return why the kernel killed a process of the group since the previous call."""
         num_kills, num_full = _count(self._kills, b"oom_kill"), _count(self._full, b"max")
         was_killed, was_full = num_kills > self._num_kills, num_full > self._num_full
         self._num_kills, self._num_full = num_kills, num_full

@@ -273,7 +273,7 @@ class ForkServer(SlotServer):
         return ForkedSlot(ours, pid, pidfd, server=self, cgroup=cgroup)
 
     def memory_ran_out(self) -> bool:
-        """Whether the kernel's OOM killer has killed any process since the last call."""
+        """Whether the kernel's OOM killer has killed any process since the previous call."""
         before, self._num_kills = self._num_kills, host_limits.num_oom_kills()
         return self._num_kills > before
 

@@ -4,7 +4,7 @@ Details of the protocol:
 
 - Clients concatenate `stdout` and `stderr`, so both are always strings. They show a program's output only if the status
   is `Finished`. A failed program therefore has the status `Finished` and a non-zero return code. Only a timeout has
-  another status.
+  a different status.
 - The protocol has no status for a program that ran out of memory. The return code is 137, the last line of `stderr`
   names MemoryError, and our additional field `outcome` is `oom`.
 - `SandboxError` means a failure of the sandbox, never of a program. Clients drop such a sample or count it separately.

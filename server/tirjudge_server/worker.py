@@ -236,7 +236,7 @@ class WorkerEndpoints:
 
         Raises:
             Refused: the body is too large, not JSON, or invalid.
-            HTTPException: 404, the request names another model.
+            HTTPException: 404, the request names a different model.
         """
         body = parse_body(await read_body(request, max_bytes=MAX_BODY_BYTES), kind)
         if body.model not in (None, self._name):

@@ -390,7 +390,7 @@ def test_a_damaged_folder_is_reported_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"is not a run folder: manifest\.json: No such file"):
         load_run(tmp_path)
     (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(InputError, match=r"manifest\.json: damaged, or written by another command"):
+    with pytest.raises(InputError, match=r"manifest\.json: damaged, or written by a different command"):
         load_run(tmp_path)
 
 

@@ -356,7 +356,7 @@ def test_resumed_run_reaches_the_same_weights(tmp_path) -> None:
     theirs, ours = (load_file(trained.checkpoint / "model.safetensors") for trained in (straight, resumed))
     began = load_file(bundled_checkpoint() / "model.safetensors")
     for name, tensor in theirs.items():
-        # After a restart, rows are summed in another order. A step changes weights by 3e-5.
+        # After a restart, rows are summed in a different order. A step changes weights by 3e-5.
         torch.testing.assert_close(tensor, ours[name], atol=1e-7, rtol=0.0)
     assert any(not torch.equal(tensor, began[name].float()) for name, tensor in theirs.items())
 

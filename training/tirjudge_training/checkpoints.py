@@ -74,8 +74,8 @@ def load_checkpoint(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFas
         The model in float32, the tokenizer with its chat template, and the profile.
 
     Raises:
-        CheckpointError: the checkpoint is missing or broken, or it was trained for other prompts, another loop or
-            another tokenizer.
+        CheckpointError: the checkpoint is missing or broken, or it was trained with different prompts, a different
+            loop or a different tokenizer.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -95,7 +95,7 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     """Load the tokenizer of a checkpoint folder.
 
     If the folder has only a `tokenizer.json`, the tokenizer is loaded from this file and gets the chat template of the
-    embedded engine. transformers cannot load such a folder: it derives another tokenizer class from the architecture.
+    embedded engine. transformers cannot load such a folder: it derives a different tokenizer class from the architecture.
 
     Raises:
         CheckpointError: tokenizer.json is missing, or the tokenizer has no chat template.

@@ -164,7 +164,7 @@ class Collector:
         """Restore a state.
 
         Raises:
-            ValueError: the state belongs to another order or to other items.
+            ValueError: the state belongs to a different order or different items.
         """
         self.order.restore(state)
 

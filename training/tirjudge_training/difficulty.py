@@ -167,7 +167,7 @@ class DifficultyOrder:
         """Restore a state.
 
         Raises:
-            ValueError: the state belongs to another order or to other items.
+            ValueError: the state belongs to a different order or different items.
         """
         _check_kind(state, wanted="difficulty")
         unknown = [name for name in state["posteriors"] if name not in self._index]

@@ -101,7 +101,7 @@ class EmbeddedPolicy:
         """Copy the weights into the engine. The trainer may change its tensors afterwards.
 
         Raises:
-            CheckpointError: the weights belong to another model, or are not finite. The old weights are kept.
+            CheckpointError: the weights belong to a different model, or are not finite. The old weights are kept.
         """
         assert self._engine is not None, "the policy must be entered before use"
         await self._engine.swap({name: _array_of(tensor) for name, tensor in weights.items()}, version=version)

@@ -173,7 +173,7 @@ class HttpConnection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._read_no_more()  # the following data would be in another protocol
+            self._read_no_more()  # the following data would be in a different protocol
         except httptools.HttpParserError:
             if self._phase is Phase.BUSY:
                 self._read_no_more()
@@ -325,7 +325,5 @@ def _too_slow(what: str) -> tuple[HTTPStatus, Problem]:
 
 
 def _too_many(num_connections: int) -> tuple[HTTPStatus, Problem]:
-    message = (
-        f"connections: all {num_connections} are in use; try again later, or ask the operator to raise --max-connections"
-    )
+    message = f"connections: all {num_connections} are in use; try again later, or raise --max-connections of the server"
     return HTTPStatus.SERVICE_UNAVAILABLE, Problem(message=message, type="server_error", code="too_many_connections")

@@ -18,7 +18,7 @@ class BatchSummary:
     num_rows: int
     """Rows of the input, without blank lines."""
     num_bad: int
-    """Invalid rows, and rows whose key belongs to another request."""
+    """Invalid rows, and rows whose key belongs to a different request."""
     num_repeated: int
     """Rows with the key and the request of an earlier row."""
     num_kept: int

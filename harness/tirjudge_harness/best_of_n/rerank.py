@@ -1,7 +1,7 @@
 """`tirjudge rerank FILE`: rank the responses to each prompt of a file, best first.
 
 Judgments are saved in a folder next to the output, each on disk as soon as it is made. The output is written from them
-at the end. So a killed run resumes, and a run with another method reuses every judgment that both methods need.
+at the end. So a killed run resumes, and a run with a different method reuses every judgment that both methods need.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class Gathering(Generic[Value, Result]):
         Raises:
             QueueFull: this caller has too many incomplete groups, or they have too many characters.
             DeadlineExceeded: the group was not complete in time.
-            Refused: 409, the group already has a member with this name and another value.
+            Refused: 409, the group already has a member with this name and a different value.
         """
         shown = repr(value).encode("utf-8", "surrogatepass")
         digest = hashlib.sha256(shown).digest()
@@ -129,7 +129,7 @@ class Gathering(Generic[Value, Result]):
             group.values.append(value)
             group.num_chars += num_chars
         elif group.members[name] != digest:
-            message = f"response: {name!r} is already in this group with another response; use a new name"
+            message = f"response: {name!r} is already in this group with a different response; use a new name"
             raise Refused(invalid(message, param="response", code="conflict"), status=409)
 
     def _group(self, key: GroupKey, *, num_chars: int) -> _Group[Value, Result]:

@@ -179,7 +179,7 @@ MODELS: Mapping[str, ModelShape] = {
 
 
 def find_gpu(name: str) -> Gpu:
-    """Return a GPU by name, in any case.
+    """Return a GPU by its name (case-insensitive).
 
     Raises:
         PlanError: the table has no such GPU.

@@ -112,7 +112,7 @@ def weights_bytes(model: ModelShape, *, precision: Precision) -> float:
 
 
 def find_precision(name: str) -> Precision:
-    """Return a precision by name, in any case.
+    """Return a precision by its name (case-insensitive).
 
     Raises:
         PlanError: the table has no such precision.

@@ -224,5 +224,5 @@ def test_a_folder_without_valid_results_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a run folder: results"):
         load_results(tmp_path)
     (tmp_path / "results.json").write_text("[{}]")
-    with pytest.raises(InputError, match="damaged, or written by another command"):
+    with pytest.raises(InputError, match="damaged, or written by a different command"):
         load_results(tmp_path)

@@ -1,4 +1,4 @@
-"""Options of a training library that must have a certain value. With another value, the library does not compute
+"""Options of a training library that must have a certain value. With a different value, the library does not compute
 equation 2 of the paper."""
 
 from __future__ import annotations
