@@ -130,6 +130,7 @@ class BenchmarkRun:
 
     @property
     def protocol(self) -> Protocol:
+        """The protocol that the manifest names."""
         return find_protocol(self.manifest.protocol)
 
     @property

@@ -73,7 +73,8 @@ class SlotServer(ABC):
 
     @property
     @abstractmethod
-    def is_alive(self) -> bool: ...
+    def is_alive(self) -> bool:
+        """Whether the server can still create slot processes."""
 
     @property
     def resident_bytes(self) -> int:

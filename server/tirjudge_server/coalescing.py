@@ -96,10 +96,12 @@ class InFlightJudgment:
 
     @property
     def is_over(self) -> bool:
+        """Whether the judgment was made, failed, or was cancelled."""
         return self._work.done()
 
     @property
     def has_failed(self) -> bool:
+        """Whether the judgment failed or was cancelled."""
         return self.is_over and (self._work.cancelled() or self._work.exception() is not None)
 
     def fits(self, deadline: Deadline) -> bool:

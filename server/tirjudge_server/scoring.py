@@ -119,6 +119,7 @@ class ResponseScore:
 
     @property
     def is_scored(self) -> bool:
+        """Whether `value` is known. If not, `missing` is the reason."""
         return self.value is not None
 
     @property

@@ -94,6 +94,7 @@ class EmbeddedPolicy:
 
     @property
     def judge(self) -> Judge:
+        """The judge that uses this policy's engine. Available inside the policy's context only."""
         assert self._judge is not None, "the policy must be entered before use"
         return self._judge
 

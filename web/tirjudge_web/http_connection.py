@@ -325,5 +325,7 @@ def _too_slow(what: str) -> tuple[HTTPStatus, Problem]:
 
 
 def _too_many(num_connections: int) -> tuple[HTTPStatus, Problem]:
-    message = f"connections: all {num_connections} are in use; try again later, or raise --max-connections of the server"
+    message = (
+        f"connections: all {num_connections} are in use; try again later, or raise --max-connections of the server"
+    )
     return HTTPStatus.SERVICE_UNAVAILABLE, Problem(message=message, type="server_error", code="too_many_connections")

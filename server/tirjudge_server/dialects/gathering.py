@@ -48,6 +48,7 @@ class _Group(Generic[Value, Result]):
     """The comparison; None: the group is incomplete."""
 
     def fail(self, error: Exception) -> None:
+        """Raise the error for all members, unless they have results already."""
         if not self.results.done():
             self.results.set_exception(error)
             # All callers may have disconnected: mark the exception as retrieved.

@@ -107,6 +107,7 @@ class Places:
 
     @classmethod
     def of(cls, prompt: str) -> Places:
+        """Return the positions in a prompt."""
         return cls(
             numbers=tuple(match.start() for match in NUMBER.finditer(prompt)),
             quotations=tuple(match.start(1) for match in QUOTATION.finditer(prompt)),

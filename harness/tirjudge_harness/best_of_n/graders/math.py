@@ -181,6 +181,7 @@ class _Worker:
         return await self._process.stdout.readuntil(b"\n")
 
     async def stop(self) -> None:
+        """Kill the process, if it was started, and wait for its end."""
         process, self._process = self._process, None
         if process is not None:
             with contextlib.suppress(ProcessLookupError):
