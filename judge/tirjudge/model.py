@@ -58,7 +58,7 @@ class Model:
         return self.engine.ended
 
     async def swap(self, checkpoint: Path) -> str:
-        """Replace the weights by those of another checkpoint of the same model.
+        """Replace the weights with those of another checkpoint of the same model.
 
         Running judgments finish with the old weights. New judgments wait until the swap is complete. The name of the
         model does not change, because clients request it by name.
@@ -112,9 +112,13 @@ class Model:
         if theirs.format is not None and format_named(theirs.format) is not format_named(ours.format):
             raise _differs(folder / "judge.json", f"format is {theirs.format}", format_named(ours.format).name)
         if config != self.config:
-            raise _differs(folder / "config.json", "another model", "its own")
+            raise CheckpointError(
+                f"{folder / 'config.json'}: differs from the served model; restart the server to serve it"
+            )
         if self.tokenizer_sha256 not in (None, tokenizer_sha256_of(folder)):
-            raise _differs(folder / "tokenizer.json", "another tokenizer", "its own")
+            raise CheckpointError(
+                f"{folder / 'tokenizer.json'}: differs from the served model; restart the server to serve it"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

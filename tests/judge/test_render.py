@@ -107,7 +107,7 @@ def test_placeholders_in_a_response_are_not_expanded() -> None:
 
 @pytest.mark.parametrize("delimiter", HOSTILE)
 @pytest.mark.parametrize("mode", Mode)
-def test_delimiters_in_untrusted_text_are_broken(mode: Mode, delimiter: str) -> None:
+def test_delimiters_in_untrusted_text_are_neutralized(mode: Mode, delimiter: str) -> None:
     clean = render_prompt(mode, prompt="p", responses=["x"] * len(RESPONSES[mode]), tools=True, **NO_LIMIT)
     text = render_prompt(mode, prompt=delimiter, responses=[delimiter] * len(RESPONSES[mode]), tools=True, **NO_LIMIT)
     assert text.count(delimiter) == clean.count(delimiter)

@@ -109,7 +109,7 @@ async def test_each_idempotency_key_is_judged_once() -> None:
     assert first.id != third.id
 
 
-async def test_idempotency_key_of_another_request_is_refused() -> None:
+async def test_idempotency_key_of_a_different_request_is_refused() -> None:
     service, engine = gated_service()
     first = asyncio.create_task(service.answer(asked(), call=Call(idempotency_key="x")))
     await until(lambda: engine.num_turns == 1)

@@ -123,7 +123,7 @@ def folder_of(out: Path) -> Path:
     folder = out.with_name(out.name + FOLDER_ENDING)
     if out.exists() and not folder.exists():
         raise InputError(
-            f"{out} exists and was not written by `tirjudge rerank` (no folder {folder.name} beside it); give another --out"
+            f"{out} exists and was not written by `tirjudge rerank` (no folder {folder.name} next to it); give another --out"
         )
     return folder
 

@@ -69,7 +69,9 @@ def test_overall_is_the_mean_over_pairs_not_categories(load, named, figures) -> 
     assert (values["overall"], values["math"], values["coding"]) == (0.75, 1.0, 0.0)
 
 
-def test_equal_scores_are_wrong_by_the_official_rule_and_count_half_by_the_paper_protocol(load, rated, figures) -> None:
+def test_equal_scores_are_wrong_by_the_official_rule_and_get_half_credit_by_the_paper_protocol(
+    load, rated, figures
+) -> None:
     first, second = load(BENCHMARK, [row(0), row(1)])
     judged = [rated(first, 7, 7), rated(second, 8, 3)]
     assert figures(BENCHMARK, judged)["overall"] == 0.5

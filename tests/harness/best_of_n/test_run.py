@@ -197,7 +197,7 @@ async def test_a_vote_without_answers_is_refused_before_any_judgment(
     assert judge.asked == []
 
 
-async def test_a_folder_with_other_settings_is_refused_and_the_setting_is_named(
+async def test_a_folder_with_different_settings_is_refused_and_the_setting_is_named(
     write_lines: Write, tmp_path: Path, quiet: Console
 ) -> None:
     path, out = write_lines(ROWS), tmp_path / "run"

@@ -166,7 +166,7 @@ async def test_failed_examples_are_not_in_any_rate(tmp_path: Path) -> None:
     assert (control.num_looks, order.num_looks, found.num_missing) == (8, 6, 1)
 
 
-async def test_the_sample_is_the_same_with_and_without_attack(tmp_path: Path) -> None:
+async def test_the_sample_is_the_same_with_and_without_an_attack(tmp_path: Path) -> None:
     found = await attacked(tmp_path, opened(obedient), "order", limit=2)
     assert [effect.num_looks for effect in found.effects] == [4, 4]
 

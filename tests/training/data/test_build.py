@@ -94,7 +94,7 @@ def test_positions_and_orders_vary(built: tuple[Path, MixtureManifest]) -> None:
     assert all(item.order == (0, 1) for item in all_items(built[0]) if item.mode is Mode.POINTWISE)
 
 
-def test_same_seed_gives_the_same_files_and_another_seed_gives_different_files(
+def test_equal_seeds_give_equal_files_and_different_seeds_give_different_files(
     built: tuple[Path, MixtureManifest], local: Path, tmp_path: Path
 ) -> None:
     names = ("--sources", "helpsteer3,saferlhf")
