@@ -248,7 +248,7 @@ async def _run_once(pool: SandboxPool, *, code: str, arguments: dict[str, Any]) 
 def _pairs(given: list[str] | None, *, option: str) -> dict[str, str]:
     for pair in given or []:
         if "=" not in pair:
-            raise ValueError(f"{option}: {pair!r} given, expected name=...")
+            raise ValueError(f"{option}: expected name=..., got {pair!r}")
     return dict(pair.split("=", 1) for pair in given or [])
 
 

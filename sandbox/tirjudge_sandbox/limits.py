@@ -46,7 +46,7 @@ class Limits:
                     if isinstance(value, float) or abs(value) <= MOST
                     else f"an integer of {value.bit_length()} bits"
                 )
-                raise ValueError(f"{name}: {shown} given, a limit is a number greater than 0 and at most {MOST:g}")
+                raise ValueError(f"{name}: expected a number greater than 0 and at most {MOST:g}, got {shown}")
 
     def times(self, factor: int) -> Limits:
         """Return these limits, each multiplied by a factor."""
@@ -57,4 +57,4 @@ class Limits:
         for name in self.__slots__:
             given, most = getattr(self, name), getattr(largest, name)
             if given > most:
-                raise ValueError(f"limits: {name} {given} given, at most {most} is allowed here")
+                raise ValueError(f"limits: {name}: expected at most {most}, got {given}")

@@ -69,7 +69,7 @@ class RemoteSandbox:
     ) -> None:
         self.workers = [SandboxWorker(url.rstrip("/")) for url in ([urls] if isinstance(urls, str) else urls)]
         if not self.workers:
-            raise ValueError("urls: empty, at least one URL is needed")
+            raise ValueError("urls: expected at least one URL, got none")
         self._max_wait_s = max_wait_s
         self._http = httpx2.AsyncClient(
             headers={} if key is None else {"authorization": f"Bearer {key}"},

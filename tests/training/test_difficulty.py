@@ -112,5 +112,5 @@ def test_state_of_a_different_order_or_different_items_is_rejected() -> None:
         order.restore({"kind": "difficulty", "posteriors": {"gone": [1, 2]}})
     with pytest.raises(ValueError, match="2 given for 3 ranks"):
         DifficultyOrder(items(2), seed=0, group_size=4, num_ranks=3)
-    with pytest.raises(ValueError, match="items: none given"):
+    with pytest.raises(ValueError, match="items: expected at least one, got none"):
         EpochOrder([], seed=0)

@@ -174,9 +174,9 @@ def test_option_that_keeps_the_equation_is_passed_to_trl(tmp_path) -> None:
     assert config.steps_per_generation == config.gradient_accumulation_steps == 2
 
 
-def test_other_version_of_trl_is_rejected() -> None:
+def test_a_different_version_of_trl_is_rejected() -> None:
     check_version("1.16.0")
-    with pytest.raises(ValueError, match=r"trl: 1\.17\.0 found, 1\.16\.\* needed"):
+    with pytest.raises(ValueError, match=r"trl: got version 1\.17\.0; the adapters need 1\.16\.\*"):
         check_version("1.17.0")
 
 

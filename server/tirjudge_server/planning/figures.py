@@ -186,7 +186,7 @@ def find_gpu(name: str) -> Gpu:
     """
     gpu = GPUS.get(name.lower())
     if gpu is None:
-        raise PlanError(f"gpu: {name!r} given, use one of {', '.join(GPUS)}")
+        raise PlanError(f"gpu: expected one of {', '.join(GPUS)}, got {name!r}")
     return gpu
 
 
@@ -204,7 +204,7 @@ def find_model(name: str) -> ModelShape:
         return shape
     path = Path(name) / "config.json"
     if not path.is_file():
-        raise PlanError(f"model: {name!r} given, use one of {', '.join(MODELS)} or a folder with a config.json")
+        raise PlanError(f"model: expected one of {', '.join(MODELS)} or a folder with a config.json, got {name!r}")
     try:
         config = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:

@@ -119,5 +119,5 @@ def find_precision(name: str) -> Precision:
     """
     precision = PRECISIONS.get(name.lower())
     if precision is None:
-        raise PlanError(f"precision: {name!r} given, use one of {', '.join(PRECISIONS)}")
+        raise PlanError(f"precision: expected one of {', '.join(PRECISIONS)}, got {name!r}")
     return precision

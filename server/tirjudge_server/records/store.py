@@ -374,7 +374,7 @@ def _intact_judgment(row: Any) -> Judgment | None:
 
 def unknown_judgment(judgment_id: str, *, param: str) -> Refused:
     """Return the refusal of an unknown judgment id."""
-    message = f"{param}: {shown(judgment_id)} given, which is not on record"
+    message = f"{param}: {shown(judgment_id)} is not on record"
     return Refused(invalid(message, param=param, code="judgment_not_found"), status=404)
 
 

@@ -37,4 +37,4 @@ class Requirement:
             ValueError: the value does not fulfill the requirement.
         """
         if not self.accepts(found):
-            raise ValueError(f"{key}: {found!r} found, {self.needed!r} needed: {self.why}")
+            raise ValueError(f"{key}: expected {self.needed!r}, got {found!r}: {self.why}")
