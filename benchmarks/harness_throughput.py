@@ -90,7 +90,7 @@ async def with_harness(client: AsyncClient, *, turns: Sequence[int], concurrency
 
 
 async def with_batches(client: AsyncClient, *, turns: Sequence[int], concurrency: int) -> float:
-    """Judge all items in batches, and return the seconds. Each batch takes as long as its slowest item."""
+    """Judge all items in batches, and return the elapsed time in seconds. Each batch takes as long as its slowest item."""
     began = perf_counter()
     for first in range(0, len(turns), concurrency):
         batch = range(first, min(first + concurrency, len(turns)))

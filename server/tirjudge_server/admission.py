@@ -46,7 +46,7 @@ class QueueTicket:
         self._refusal: QueueFull | None = None
 
     async def turn(self) -> float:
-        """Wait until the request may run; return the seconds since its arrival.
+        """Wait until the request may run; return the time since its arrival in seconds.
 
         Raises:
             QueueFull: another request took this request's place in the queue.

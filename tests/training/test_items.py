@@ -157,7 +157,7 @@ def test_task_with_two_prompts_has_a_held_out_item_and_with_one_prompt_has_no_he
     assert [item.task for item in held_out] == ["math"]
     assert sorted(item.task for item in training) == ["code", "math"]
     assert validation_split(pair, share=0.0) == (pair, [])
-    with pytest.raises(ValueError, match="share: .* got 1"):
+    with pytest.raises(ValueError, match=r"share: .* got 1"):
         validation_split(pair, share=1)
 
 
