@@ -64,7 +64,7 @@ class Model:
         return self.engine.ended
 
     async def swap(self, checkpoint: Path) -> str:
-        """Replace the weights by those of another checkpoint of the same model.
+        """Replace the weights with those of another checkpoint of the same model.
 
         Running judgments finish with the old weights. New judgments wait until the swap is complete. The name of the
         model does not change, because clients request it by name.
@@ -123,9 +123,13 @@ class Model:
         if self.chat_template not in (None, chat_template_of(folder)):
             raise _differs(folder, "another chat template", "its own")
         if config != self.config:
-            raise _differs(folder / "config.json", "another model", "its own")
+            raise CheckpointError(
+                f"{folder / 'config.json'}: differs from the served model; restart the server to serve it"
+            )
         if self.tokenizer_sha256 not in (None, tokenizer_sha256_of(folder)):
-            raise _differs(folder / "tokenizer.json", "another tokenizer", "its own")
+            raise CheckpointError(
+                f"{folder / 'tokenizer.json'}: differs from the served model; restart the server to serve it"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

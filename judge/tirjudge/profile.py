@@ -231,7 +231,7 @@ def read_checkpoint_file(checkpoint: Path) -> CheckpointFile:
         raise CheckpointError(f"{path}: {error}") from error
     if file.format_sha256 not in (None, found.sha256):
         raise CheckpointError(
-            f"{path}: trained on other prompts than those of this release; retrain it or use the release it came with"
+            f"{path}: its training prompts differ from those of this release; retrain it or use the release it came with"
         )
     _check_tokenizer(file.tokenizer_sha256, path=checkpoint / "tokenizer.json")
     return file
@@ -244,7 +244,7 @@ def _check_tokenizer(trained_with: str | None, *, path: Path) -> None:
     found = tokenizer_sha256(path)
     if found != trained_with:
         raise CheckpointError(
-            f"{path}: another tokenizer ({found[:12]}) than the checkpoint was trained with ({trained_with[:12]})"
+            f"{path}: tokenizer {found[:12]} differs from the tokenizer of the training, {trained_with[:12]}"
         )
 
 

@@ -243,7 +243,7 @@ async def test_an_unreadable_verdict_is_a_judgment(tmp_path: Path) -> None:
         ({"limit": 2}, "data.limit was null and is now 2"),
     ],
 )
-async def test_another_run_is_rejected_with_the_difference(tmp_path: Path, change: dict, says: str) -> None:
+async def test_a_different_run_is_rejected_with_the_difference(tmp_path: Path, change: dict, says: str) -> None:
     await judge_them(tmp_path, rows(4))
     before = contents(tmp_path)
     with pytest.raises(StorageError) as refused:
@@ -253,7 +253,7 @@ async def test_another_run_is_rejected_with_the_difference(tmp_path: Path, chang
     assert contents(tmp_path) == before
 
 
-async def test_other_texts_are_another_run_and_corrected_labels_are_not(tmp_path: Path) -> None:
+async def test_changed_texts_need_a_new_run_but_corrected_labels_do_not(tmp_path: Path) -> None:
     examples = rows(2)
     await judge_them(tmp_path, examples)
     with pytest.raises(StorageError, match=r"data\.sha256 was"):
@@ -403,7 +403,7 @@ def test_a_damaged_folder_is_reported_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"is not a run folder: manifest\.json: No such file"):
         load_run(tmp_path)
     (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(InputError, match=r"manifest\.json: damaged, or written by another command"):
+    with pytest.raises(InputError, match=r"manifest\.json: damaged, or written by a different command"):
         load_run(tmp_path)
 
 

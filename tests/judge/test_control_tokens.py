@@ -128,7 +128,7 @@ async def test_no_shown_text_encodes_to_a_control_token(text: str) -> None:
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_control_tokens_are_broken_in_every_text_of_a_request(mode: Mode) -> None:
+def test_control_tokens_are_neutralized_in_every_text_of_a_request(mode: Mode) -> None:
     token = "[e~["
     shown = FORMAT.render_prompt(
         mode,

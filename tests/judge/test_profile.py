@@ -56,7 +56,7 @@ def test_lineage_and_metrics_are_read_and_are_not_part_of_the_profile(tmp_path: 
 def test_older_field_names_count_if_the_new_ones_are_missing_or_null(tmp_path: Path, null: dict[str, None]) -> None:
     profile = load_profile(folder(tmp_path, TRAINED | null))
     assert (profile.format, profile.format_sha256) == ("tirjudge/1", FORMAT.sha256)
-    with pytest.raises(CheckpointError, match="trained on other prompts"):
+    with pytest.raises(CheckpointError, match="training prompts differ"):
         load_profile(folder(tmp_path, TRAINED | null | {"prompts_sha256": "0" * 64}))
 
 
@@ -88,7 +88,7 @@ def test_a_checkpoint_that_was_trained_without_a_named_format_has_the_first_one(
         (TRAINED | {"colour": "red"}, "colour: Extra inputs are not permitted"),
         (TRAINED | {"lineage": {"stage": 3}}, "lineage.stage: Input should be a valid string"),
         (TRAINED | {"loop_version": 7}, f"trained for loop version 7, but this release supports {LOOP_VERSION}"),
-        (TRAINED | {"prompts_sha256": "0" * 64}, "trained on other prompts than those of this release"),
+        (TRAINED | {"prompts_sha256": "0" * 64}, "its training prompts differ from those of this release"),
     ],
 )
 def test_an_unsupported_judge_json_is_rejected_in_one_line(tmp_path: Path, content: Any, message: str) -> None:
@@ -112,7 +112,7 @@ def test_a_tokenizer_other_than_that_of_training_is_rejected(tmp_path: Path) -> 
     assert load_profile(folder(path, recorded)).name == "j"
     folder(path, recorded, tokenizer='{"model": {"vocab": {"a": 1}}}')
     with pytest.raises(
-        CheckpointError, match=r"tokenizer.json: another tokenizer \([0-9a-f]{12}\) than the checkpoint"
+        CheckpointError, match=r"tokenizer.json: tokenizer [0-9a-f]{12} differs from the tokenizer of the"
     ):
         load_profile(path)
 

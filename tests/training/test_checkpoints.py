@@ -218,13 +218,13 @@ def test_full_disk_is_reported_in_one_line_and_the_last_checkpoint_is_unchanged(
     assert left == "['best']"
 
 
-def test_judge_json_of_another_tokenizer_is_rejected(exported: Path, tmp_path: Path) -> None:
+def test_judge_json_of_a_different_tokenizer_is_rejected(exported: Path, tmp_path: Path) -> None:
     for path in exported.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     tokenizer = json.loads((tmp_path / "tokenizer.json").read_text())
     tokenizer["model"]["merges"].pop()
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with pytest.raises(CheckpointError, match="another tokenizer"):
+    with pytest.raises(CheckpointError, match="differs from the tokenizer of the training"):
         load_checkpoint(tmp_path)
 
 

@@ -76,8 +76,8 @@ def load_checkpoint(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFas
         The model in float32, the tokenizer with its chat template, and the profile.
 
     Raises:
-        CheckpointError: the checkpoint is missing or broken, or it was trained for other prompts, another loop or
-            another tokenizer.
+        CheckpointError: the checkpoint is missing or broken, or it was trained with different prompts, a different
+            loop or a different tokenizer.
     """
     import torch
     from transformers import AutoModelForCausalLM

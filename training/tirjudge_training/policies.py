@@ -95,6 +95,7 @@ class EmbeddedPolicy:
 
     @property
     def judge(self) -> Judge:
+        """The judge that uses this policy's engine. Available inside the policy's context only."""
         assert self._judge is not None, "the policy must be entered before use"
         return self._judge
 
@@ -102,7 +103,7 @@ class EmbeddedPolicy:
         """Copy the weights into the engine. The trainer may change its tensors afterwards.
 
         Raises:
-            CheckpointError: the weights belong to another model, or are not finite. The old weights are kept.
+            CheckpointError: the weights belong to a different model, or are not finite. The old weights are kept.
         """
         assert self._engine is not None, "the policy must be entered before use"
         await self._engine.swap({name: _array_of(tensor) for name, tensor in weights.items()}, version=version)

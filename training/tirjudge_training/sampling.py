@@ -1,7 +1,7 @@
 """Samples trajectories for supervised learning: each item is rolled out G times, by the trained judge or by a teacher.
 
 This module keeps all trajectories; `rejection` selects trajectories. The reward is always TIR-Judge's, independent of the
-reward of RL. If a teacher has another tokenizer, its trajectories are encoded with the student's tokenizer: each piece
+reward of RL. If a teacher has a different tokenizer, its trajectories are encoded with the student's tokenizer: each piece
 of text is encoded once, and outputs of programs stay masked.
 """
 
@@ -126,7 +126,7 @@ async def _sample_item(
     return found
 
 
-# Teachers with another tokenizer ----------------------------------------------------------------------------------------
+# Teachers with a different tokenizer ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@
     ttrl      start -> rl-1                                      labels come from votes (T3RL), no known label is used
 
 `state.json` is written before and after each stage. So a killed run resumes with the interrupted stage: training
-resumes from the trainer's last checkpoint, sampling after its last complete file.
+resumes from the trainer's newest checkpoint, sampling after its newest complete file.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class VLLMPolicy:
         """Load the checkpoint into the server.
 
         Raises:
-            CheckpointError: the server cannot replace its weights, or it serves another model.
+            CheckpointError: the server cannot replace its weights, or it serves a different model.
             EngineUnavailable: the server does not respond.
         """
         served = await self._engine.ready()

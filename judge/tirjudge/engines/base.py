@@ -153,7 +153,7 @@ class Engine(Protocol):
         ...
 
     async def reload(self, checkpoint: Path, *, version: str) -> None:
-        """Replace the weights by those of another checkpoint of the same model.
+        """Replace the weights with those of another checkpoint of the same model.
 
         Args:
             checkpoint: checkpoint folder.

@@ -546,7 +546,7 @@ class EmbeddedEngine(BaseEngine):
         )
 
     async def swap(self, weights: Mapping[str, Array], *, version: str | int) -> None:
-        """Replace the weights by others of the same model.
+        """Replace the weights with others of the same model.
 
         Running turns finish with the old weights, new turns wait, and the cache is cleared. Use `tirjudge.weights_lock`
         to keep all turns of a rollout on the same weights.
@@ -570,7 +570,7 @@ class EmbeddedEngine(BaseEngine):
         await asyncio.wrap_future(swap.future)
 
     async def reload(self, checkpoint: Path, *, version: str) -> None:
-        """Replace the weights by those of a checkpoint folder. See `swap`.
+        """Replace the weights with those of a checkpoint folder. See `swap`.
 
         Raises:
             CheckpointError, EngineUnavailable: as in `swap`.

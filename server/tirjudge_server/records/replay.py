@@ -22,7 +22,8 @@ MAX_RUNNING = 4
 """Maximum number of programs of one replay that run concurrently. Leaves sandbox slots for judgments."""
 
 _EDGE = 32
-"""Number of characters next to a cut that are not compared. A delimiter that is cut in half is escaped in one text only."""
+"""Number of characters next to a cut that are not compared. If truncation splits a delimiter, it is escaped only in the
+complete output, so the texts differ there."""
 
 
 class ReplayedProgram(Wire):
@@ -69,7 +70,7 @@ async def replay(
     """Run the programs of a judgment again.
 
     Args:
-        record: The judgment, without erased fields.
+        record: The judgment. None of its fields may have been erased.
         sandbox: Runs the programs. None: allowed if the judgment has no programs.
         format: Format of the judgment.
         tokenizer: Tokenizer of the served model, whose control tokens were broken in the recorded outputs.

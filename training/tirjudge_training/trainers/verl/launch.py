@@ -1,4 +1,4 @@
-"""Runs verl as a process: writes its input files, follows its metrics file, and finds its last checkpoint."""
+"""Runs verl as a process: writes its input files, follows its metrics file, and finds its newest checkpoint."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class MetricsFile:
         self._offset = 0
 
     def read(self) -> None:
-        """Process the complete lines that were appended since the last call."""
+        """Process the complete lines that were appended since the previous call."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:
