@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
-from tirjudge.types import Judgment, Mode, Rollout
+from tirjudge.types import Basis, Judgment, Mode, Rollout
 from tirjudge.verdict import SCORE_DIGITS
 
 CountedOrders = Literal["first", "mean", "net", "all"]
@@ -40,6 +40,8 @@ class Decision:
     """P(it is the best) of each response, in the order of `shown`. None: not known."""
     forced: bool = False
     """Whether the verdict was forced."""
+    basis: Basis | None = None
+    """What the verdict rests on. None: no verdict, or not known."""
     whole: bool = False
     """Whether this is the combined decision of a whole judgment (all votes, orders and groups), not one rollout."""
 
@@ -205,7 +207,7 @@ def scores_of(decisions: Sequence[Decision], *, expected: bool) -> dict[int, flo
 
 
 def decisions_of(judgment: Judgment, *, asked: Sequence[int], needs_program: bool = False) -> list[Decision]:
-    """Return the decisions of one judgment.
+    """Return the decisions of one judgment. If its verdict is withheld, none of them has a verdict.
 
     Args:
         judgment: judgment of the responses in `asked`.
@@ -218,7 +220,7 @@ def decisions_of(judgment: Judgment, *, asked: Sequence[int], needs_program: boo
     for rollout in judgment.rollouts:
         shown = tuple(asked[index] for index in rollout.order)
         verdict = rollout.verdict
-        if verdict is None or not rollout.counts(needs_program=needs_program):
+        if verdict is None or judgment.verdict.is_withheld or not rollout.counts(needs_program=needs_program):
             decisions.append(Decision(shown=shown))
         elif judgment.mode is Mode.POINTWISE:
             decisions.append(
@@ -227,6 +229,7 @@ def decisions_of(judgment: Judgment, *, asked: Sequence[int], needs_program: boo
                     score=float(verdict.label),
                     expected_score=verdict.score if verdict.probabilities else None,
                     forced=verdict.forced,
+                    basis=verdict.basis,
                 )
             )
         else:
@@ -236,6 +239,7 @@ def decisions_of(judgment: Judgment, *, asked: Sequence[int], needs_program: boo
                     best=None if verdict.best is None else asked[verdict.best],
                     probabilities=tuple(verdict.probabilities.values()) or None,
                     forced=verdict.forced,
+                    basis=verdict.basis,
                 )
             )
     return decisions
@@ -250,6 +254,7 @@ def _of_groups(judgment: Judgment, *, asked: Sequence[int]) -> Decision:
         tied=verdict.status == "tie",
         probabilities=None if verdict.probabilities is None else tuple(verdict.probabilities),
         forced=verdict.forced,
+        basis=verdict.basis,
         whole=True,
     )
 
