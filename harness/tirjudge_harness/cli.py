@@ -30,10 +30,11 @@ def judge(
 
     Accuracy covers the items with a label, with Wilson's 95 % interval. A judgment scores 1 if it names the labeled
     response, and 0 otherwise. Pointwise, k responses that share the highest score get 1/k each. In the other modes, a
-    tie and an abstention score 0, and the summary also counts them separately. Failed items are not scored; run the
+    tie and an abstention score 0, and the summary also counts them separately. Coverage is the share of the items with a
+    verdict, beside the accuracy over these alone, and over the verdicts that a program checked, that were reasoned, and
+    that were guessed. Failed items are not scored; run the
     same command again to retry them. The exit status is 1 if an item failed, or if no judgment was made.
     """
-    from dataclasses import asdict
     from json import dumps
 
     from rich.console import Console
@@ -51,7 +52,7 @@ def judge(
     )
     summary = run_resumable(judging, out=out, console=console)
     if json:
-        typer.echo(dumps(asdict(summary)))
+        typer.echo(dumps(summary.as_json()))
     else:
         Console().print(summary_table(summary))
     if summary.num_failed or not summary.num_judged:

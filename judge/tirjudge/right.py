@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
+from tirjudge.basis import combined_basis
 from tirjudge.types import Basis, Judgment, Mode, Rollout
 from tirjudge.verdict import SCORE_DIGITS
 
@@ -151,6 +152,22 @@ def _agreed(results: Sequence[Result]) -> Result:
     if "none" in results:
         return "none"
     return results[0] if len(set(results)) == 1 else "tie"
+
+
+def basis_of_counted(decisions: Sequence[Decision], responses: Sequence[int], *, counting: ScoringRule) -> Basis | None:
+    """Return the basis of the decisions that count in a comparison, together; None if it is not known.
+
+    Args:
+        decisions: all decisions on the example, made in one mode.
+        responses: indexes of the compared responses.
+        counting: whether the first order or all orders count.
+    """
+    by_order = list(decided_by_order(decisions, responses).values())
+    if by_order:
+        counted = by_order[0] if counting.orders == "first" else [one for cast in by_order for one in cast]
+    else:
+        counted = [one for one in decisions if len(one.shown) == 1 and one.shown[0] in responses]
+    return combined_basis(decision.basis for decision in counted if decision.has_verdict)
 
 
 def _of_choices(
