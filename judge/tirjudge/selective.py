@@ -64,9 +64,9 @@ class VerdictGroup:
         return ratio(self.credit, of=self.num)
 
     @property
-    def interval(self) -> tuple[float, float] | None:
-        """Wilson's 95 % interval of the accuracy. None: no verdicts."""
-        return wilson_interval(self.credit, num_trials=self.num) if self.num else None
+    def interval(self) -> list[float] | None:
+        """Wilson's 95 % interval of the accuracy: lower and upper end. None: no verdicts."""
+        return list(wilson_interval(self.credit, num_trials=self.num)) if self.num else None
 
     def as_json(self) -> dict[str, Any]:
         """Return all figures; rates are from 0 to 1."""

@@ -29,7 +29,10 @@ from tirjudge.types import (
     Turn,
 )
 from tirjudge.verdict import Vote, held_to, pointwise_verdict, preference_verdict
+from tirjudge_harness.runner import key_of
 from tirjudge_sandbox import SandboxPool
+from tirjudge_server.coalescing import content_hash
+from tirjudge_server.records.record import body_hash
 
 SURE = {"A": 0.9, "B": 0.1}
 SIX = {str(score): 0.55 if score == 6 else 0.05 for score in range(1, 11)}
@@ -404,6 +407,17 @@ def test_json_from_before_these_fields_reads_and_writes_the_same_bytes() -> None
     assert RolloutVerdict.model_validate_json(one).model_dump_json() == one
     assert not {"require", "min_confidence"} & asked().model_dump().keys()
     assert {"require", "min_confidence"} <= asked(require="checked", min_confidence=0.5).model_dump().keys()
+
+
+def test_a_request_without_requirements_keeps_its_hashes() -> None:
+    """The values were computed before the requirements existed. Caches, idempotency keys and runs depend on them."""
+    request = JudgeRequest(mode=Mode.PAIRWISE, prompt="p", responses=["a", "b"])
+    assert content_hash(request) == "89173c35207405702b909684669ab09f0cd1cd0524037edab7eccfe8441e1d56"
+    assert body_hash(request, key="k") == "626f0dfad083c8041d8327b92e953ac45821c7758d79a6ab11dc8482d512ecdf"
+    key = key_of(request, identity={"model": "m"})
+    assert key == "438f17b63375b27c523ef9300beda462609e6d8ab4f0f165e64665fd40e23a47"
+    strict = request.model_copy(update={"require": "checked"})
+    assert content_hash(strict) != content_hash(request)
 
 
 @pytest.mark.parametrize("wrong", [{"require": "proved"}, {"min_confidence": 1.1}, {"min_confidence": -0.1}])

@@ -101,7 +101,7 @@ class Validation:
     def score(self) -> ValidationScore:
         """Return the results that the gate uses."""
         right = {item.item_id: item.right for item in self.judged}
-        return ValidationScore(accuracy=self.accuracy, tool_use=self.tool_use, right=right)
+        return ValidationScore(accuracy=self.accuracy, tool_use=self.tool_use, right=right, selective=self.selective)
 
     def record(self) -> ValidationRecord:
         """Return the record for the state of a run."""
