@@ -51,7 +51,7 @@ class Orders(StrEnum):
     BOTH = "both"
 
 
-class Requirement(StrEnum):
+class VerdictRequirement(StrEnum):
     """What a verdict must rest on, as in a `JudgeRequest`."""
 
     CHECKED = "checked"
@@ -138,7 +138,7 @@ class AskOptions:
     ] = Tools.AUTO
     max_tool_calls: Annotated[int, typer.Option(min=0, max=16, help="Maximum number of programs per rollout.")] = 3
     require: Annotated[
-        Requirement | None,
+        VerdictRequirement | None,
         typer.Option(help="Abstain unless a program checked the verdict (--require checked). Default: any verdict."),
     ] = None
     min_confidence: Annotated[
