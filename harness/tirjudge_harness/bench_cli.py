@@ -135,7 +135,7 @@ def list_benchmarks(json: AsJson = False) -> None:
         column.no_wrap = True
     for one in found:
         parts = [*one["parts"], *(f"({part})" for part in one["optional_parts"])]
-        table.add_row(one["name"], ", ".join(one["modes"]), ", ".join(parts), one["citation"])
+        table.add_row(one["name"], ", ".join(one["modes"]) or "mixed", ", ".join(parts), one["citation"])
     Console().print(table)
 
 

@@ -68,7 +68,7 @@ def run_table(run: ScoredRun, *, prices: Prices | None = None) -> ReportTable:
         *_costs(judged, prices=prices),
     ]
     manifest = run.manifest
-    asked = f"{manifest.mode.value}, {manifest.orders} order{'s' if manifest.orders == 'both' else ''}"
+    asked = f"{manifest.mode_name}, {manifest.orders} order{'s' if manifest.orders == 'both' else ''}"
     votes = f", {manifest.votes} votes" if manifest.votes > 1 else ""
     known = f" ({manifest.judge.fingerprint})" if manifest.judge.fingerprint else ""
     where = manifest.data.path or ", ".join(manifest.data.sources.values())

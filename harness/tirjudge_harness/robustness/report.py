@@ -42,7 +42,7 @@ def attack_table(attacked: Attacked, *, title: str) -> ReportTable:
         rows=tuple(_rows(attacked, num_columns=len(columns))),
         notes=(
             f"Each look is {looks}. `of`: number of looks that are right without attack. 95 % intervals over prompts.",
-            f"Judged by {manifest.judge.model}, {manifest.mode.value}, {manifest.data.num_examples} examples.",
+            f"Judged by {manifest.judge.model}, {manifest.mode_name}, {manifest.data.num_examples} examples.",
         ),
     )
 
