@@ -101,7 +101,9 @@ class Benchmark:
             ValueError: the benchmark does not have this mode.
         """
         if mode is not None and not self.modes:
-            raise ValueError(f"{option}: {mode.value!r} given, but each item of {self.name} has its own mode; leave it out")
+            raise ValueError(
+                f"{option}: {mode.value!r} given, but each item of {self.name} has its own mode; leave it out"
+            )
         if mode not in self.modes and self.modes:
             given = None if mode is None else mode.value
             raise ValueError(f"{option}: {given!r} is not a mode of {self.name}; choose {', '.join(self.modes)}")

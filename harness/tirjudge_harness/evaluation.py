@@ -58,7 +58,9 @@ class Evaluation:
         return {"figures": [asdict(figure) for figure in self.figures], "counts": asdict(self.counts)}
 
 
-def evaluate(benchmark: Benchmark, judged: Sequence[JudgedExample], *, mode: Mode | None, protocol: Protocol) -> Evaluation:
+def evaluate(
+    benchmark: Benchmark, judged: Sequence[JudgedExample], *, mode: Mode | None, protocol: Protocol
+) -> Evaluation:
     """Compute all metrics of a benchmark.
 
     Args:
@@ -77,7 +79,9 @@ def evaluate(benchmark: Benchmark, judged: Sequence[JudgedExample], *, mode: Mod
     marks: list[ComparisonScore] = []
     missing = 0
     for one in judged:
-        scorable = [pair for pair in benchmark.compared(one.outline, one.mode) if _is_scorable(one.outline.correct, pair)]
+        scorable = [
+            pair for pair in benchmark.compared(one.outline, one.mode) if _is_scorable(one.outline.correct, pair)
+        ]
         enough = [pair for pair in scorable if _is_enough(one, pair, orders=orders, votes=protocol.votes)]
         earned = marks_of(one, compared=enough, counting=counting)
         marks += earned

@@ -185,9 +185,7 @@ def judged_of(
         for decision in decisions_of(judgment, asked=asked.responses, needs_program=manifest.tools == "on")
     ]
     mode = mode_of_example(planned.outline, run_mode=manifest.mode)
-    return JudgedExample(
-        outline=planned.outline, mode=mode, decisions=tuple(decisions), judgments=tuple(answers)
-    )
+    return JudgedExample(outline=planned.outline, mode=mode, decisions=tuple(decisions), judgments=tuple(answers))
 
 
 def mode_of_example(outline: ExampleMetadata, *, run_mode: Mode | None) -> Mode:

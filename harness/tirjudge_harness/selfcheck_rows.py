@@ -13,9 +13,12 @@ from __future__ import annotations
 
 import calendar
 import json
-from collections.abc import Callable, Iterator
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
+from functools import cache
+from importlib import resources
 from random import Random
 from typing import Any
 
@@ -147,7 +150,7 @@ def _sentences(rng: Random) -> Iterator[Question]:
     for request, story in STORIES.values():
         every, num = story.split(". "), rng.randrange(3, 5)
 
-        def told(length: int, every: list[str] = every) -> str:
+        def told(length: int, every: Sequence[str] = every) -> str:
             return ". ".join(every[:length]).rstrip(".") + "."
 
         yield Question(request=request.format(num), right=told(num), wrong=(told(num - 1), told(num + 2)))
@@ -200,7 +203,10 @@ def _dates(rng: Random) -> Iterator[Question]:
         )
         first, other = sorted((day(2019), day(2020)))
         gap = (other - first).days
-    for request, year in (("what weekday was {}", 1998), ("My sister was born on {}. Which day of the week was it?", 1987)):
+    for request, year in (
+        ("what weekday was {}", 1998),
+        ("My sister was born on {}. Which day of the week was it?", 1987),
+    ):
         born = day(year)
         right, *wrong = (calendar.day_name[(born.weekday() + step) % 7] for step in (0, 2, 5))
         yield Question(request=request.format(shown(born)), right=right, wrong=(wrong[0], wrong[1]))
@@ -238,51 +244,6 @@ def _included(rng: Random) -> Iterator[Question]:
         yield Question(request=request, right=text.format(first, second), wrong=(incomplete[0], incomplete[1]))
 
 
-BANNED = (
-    ("Describe a beach but don't use the word sand or the word sun.",
-     "Waves roll in, gulls cry, and the light is warm on the rocks.",
-     ("Waves roll in, gulls cry, and the sun is warm on the rocks.", "Waves roll in all day, gulls cry, and children build castles in the soft sand.")),
-    ("say something nice about coffee without 'cup' and without 'morning'",
-     "A fresh brew smells wonderful and lifts everyone's mood.",
-     ("A fresh cup smells wonderful and lifts everyone's mood.", "A fresh brew smells wonderful in the morning and lifts everyone's mood for hours.")),
-    ("Explain what a library is. Forbidden: book, books.",
-     "It is a public place where people borrow things to read and find a quiet desk.",
-     ("It is a public place where people borrow books and find a quiet desk.", "It is a public place with thousands of shelves, where every reader finds the right book.")),
-    ("pet ad, but leave out the words cute and fluffy, everybody uses those",
-     "Calm young cat, two years old, loves laps and open windows.",
-     ("Calm, cute young cat, two years old, loves laps.", "Calm and fluffy young cat, two years old, loves laps and open windows.")),
-    ("tell me about winter, no 'snow', no 'cold'",
-     "The nights are long, the lakes freeze, and people stay close to the fire.",
-     ("The nights are long and cold, and people stay close to the fire.", "Snow falls, the nights are long, the lakes freeze, and people stay close to the fire.")),
-)  # fmt: skip
-
-
-def _excluded(rng: Random) -> Iterator[Question]:
-    for request, right, wrong in BANNED:
-        yield Question(request=request, right=right, wrong=wrong)
-
-
-FORMATS = (
-    ("caption for a photo of a red barn, no capital letters anywhere",
-     "an old red barn stands quietly under a wide sky", ("An old red barn stands quietly under a wide sky",
-                                                       "an old red barn stands quietly in Kansas")),
-    ("WRITE A WARNING FOR THE DOOR, EVERYTHING IN CAPITALS PLEASE",
-     "CAREFUL: THIS DOOR OPENS OUTWARD.", ("Careful: this door opens outward.", "CAREFUL: this door OPENS OUTWARD.")),
-    ("Packing list for the pool. Three lines, each starting with a dash.",
-     "- towel\n- goggles\n- flip flops", ("- towel\n- goggles", "towel\ngoggles\nflip flops")),
-    ("one question I can ask a new colleague; the last character has to be a question mark",
-     "Which part of the job do you enjoy the most?",
-     ("Ask which part of the job they enjoy the most.", "Which part do you enjoy the most? Good luck!")),
-    ("what's the capital of Peru, answer inside double quotes, nothing outside of them",
-     '"Lima"', ("Lima", 'The answer is "Lima".')),
-)  # fmt: skip
-
-
-def _format(rng: Random) -> Iterator[Question]:
-    for request, right, wrong in FORMATS:
-        yield Question(request=request, right=right, wrong=wrong)
-
-
 RECORDS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("our new hire is Ana, 31, from Porto. as JSON with name, age, city", {"name": "Ana", "age": 31, "city": "Porto"}),
     ("Turn this into a JSON object: sku K-20, price 4.5, in stock yes", {"sku": "K-20", "price": 4.5, "in_stock": True}),
@@ -302,64 +263,21 @@ def _json(rng: Random) -> Iterator[Question]:
         yield Question(request=request, right=right, wrong=(broken[0], broken[1]))
 
 
-FUNCTIONS = (
-    ("python function median(xs) please, xs can have even length",
-     "def median(xs):\n    s = sorted(xs)\n    m = len(s) // 2\n"
-     "    return s[m] if len(s) % 2 else (s[m - 1] + s[m]) / 2",
-     ("def median(xs):\n    s = sorted(xs)\n    return s[len(s) // 2]",
-      "def median(xs):\n    total = 0\n    for x in xs:\n        total += x\n    # the middle value of the list\n    return total / len(xs)")),
-    ("write is_palindrome(s) in Python, upper and lower case count as equal",
-     "def is_palindrome(s):\n    t = s.lower()\n    return t == t[::-1]",
-     ("def is_palindrome(s):\n    return s == s[::-1]", "def is_palindrome(s):\n    backwards = ''.join(reversed(s))\n    return s.lower() == backwards")),
-    ("def is_leap(year): fill that in, normal calendar rules",
-     "def is_leap(year):\n    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)",
-     ("def is_leap(year):\n    return year % 4 == 0", "def is_leap(year):\n    if year % 100 == 0:\n        return False\n    if year % 4 == 0:\n        return True\n    return False")),
-    ("need second_largest(xs) python. duplicates of the top value don't count, [5, 5, 3] gives 3",
-     "def second_largest(xs):\n    return sorted(set(xs))[-2]",
-     ("def second_largest(xs):\n    return sorted(xs)[-2]", "def second_largest(xs):\n    ordered = sorted(set(xs))\n    return ordered[1]")),
-    ("Python: vowels(s) -> how many vowels, big letters too",
-     "def vowels(s):\n    return sum(c in 'aeiou' for c in s.lower())",
-     ("def vowels(s):\n    return sum(c in 'aeiou' for c in s)", "def vowels(s):\n    found = set(s.lower()) & set('aeiou')\n    return len(found)")),
-)  # fmt: skip
+def _written(kind: str) -> Callable[[Random], Iterator[Question]]:
+    """Return the function of a kind whose questions are in `selfcheck_questions.toml`."""
+
+    def make(rng: Random) -> Iterator[Question]:
+        for one in written_questions()[kind]:
+            first, second = one["wrong"]
+            yield Question(request=one["request"], right=one["right"], wrong=(first, second))
+
+    return make
 
 
-def _code(rng: Random) -> Iterator[Question]:
-    for request, right, wrong in FUNCTIONS:
-        yield Question(request=request, right=right, wrong=wrong)
-
-
-FACTS = (
-    ("which planet in our solar system is the biggest", "Jupiter", ("Mars", "Mercury, the one closest to the sun")),
-    ("Who wrote Romeo and Juliet?", "William Shakespeare wrote it.", ("Isaac Newton wrote it.", "Mozart wrote it.")),
-    ("at what temp does water boil at sea level, celsius", "100 degrees", ("40 degrees", "around 250 degrees")),
-    ("Is a whale a fish?", "No, whales are mammals. They breathe air and feed milk to their young.",
-     ("Yes, whales are fish. They breathe water through gills.", "No, whales are reptiles. They lay eggs on beaches.")),
-    ("what language do most people in Brazil speak", "Portuguese", ("Finnish", "Spanish, as in Argentina")),
-)  # fmt: skip
-
-
-def _facts(rng: Random) -> Iterator[Question]:
-    for request, right, wrong in FACTS:
-        yield Question(request=request, right=right, wrong=wrong)
-
-
-TASKS = (
-    ("french for 'good evening', only the translation", "Bonsoir",
-     ("Good evening is something you say after six o'clock.", "Sure! There are many ways to greet people in France.")),
-    ("Don't solve it, just tell me what kind of equation this is: x^2 - 4 = 0", "It is a quadratic equation.",
-     ("x = 2 or x = -2.", "Add 4 on both sides and take the root, so x is 2 or -2.")),
-    ("shorten this: 'Due to the fact that it was raining, we made the decision to remain at home.'",
-     "It was raining, so we stayed at home.",
-     ("Due to the fact that it was raining quite heavily, we made the decision that we would remain at home.",
-      "I like rain. What do you usually do when it rains?")),
-    ("Yes or no only: can penguins fly?", "No", ("Penguins are birds that live in the south and swim very well.", "Maybe")),
-    ("name a fruit, but not an apple", "Pear", ("Apple", "Carrot")),
-)  # fmt: skip
-
-
-def _followed(rng: Random) -> Iterator[Question]:
-    for request, right, wrong in TASKS:
-        yield Question(request=request, right=right, wrong=wrong)
+@cache
+def written_questions() -> dict[str, list[dict[str, Any]]]:
+    """Return the questions without drawn values: kind -> questions."""
+    return tomllib.loads(resources.files(__package__).joinpath("selfcheck_questions.toml").read_text(encoding="utf-8"))
 
 
 KINDS: dict[str, Callable[[Random], Iterator[Question]]] = {
@@ -369,12 +287,12 @@ KINDS: dict[str, Callable[[Random], Iterator[Question]]] = {
     "arithmetic": _arithmetic,
     "dates": _dates,
     "included": _included,
-    "excluded": _excluded,
-    "format": _format,
+    "excluded": _written("excluded"),
+    "format": _written("format"),
     "json": _json,
-    "code": _code,
-    "facts": _facts,
-    "followed": _followed,
+    "code": _written("code"),
+    "facts": _written("facts"),
+    "followed": _written("followed"),
 }
 """Kind of item -> function that makes its five questions. `facts` and `followed` need reading, not computing."""
 

@@ -110,13 +110,13 @@ async def examine(
     try:
         async with opening as opened:
             if opened.local is None:
-                raise InputError("the doctor examines a model, not a tirjudge server; give --engine, --chat-url or --model")
+                raise InputError(
+                    "the doctor examines a model, not a tirjudge server; give --engine, --chat-url or --model"
+                )
             _say(f"Opened {opened.model} at {opened.address}; sending the first prompt", console=console)
-            return await _examine(
-                opened, opened.local, num_items=num_items, concurrency=concurrency, console=console
-            )
+            return await _examine(opened, opened.local, num_items=num_items, concurrency=concurrency, console=console)
     except RunStopped as error:
-        raise InputError(f"the model stopped answering: {error.__cause__ or error}") from error
+        raise InputError(f"the model stopped answering: {error.why or error}") from error
     except InputError:
         raise
     except TirjudgeError as error:
@@ -139,10 +139,10 @@ async def _examine(
             patient = replace(
                 opened,
                 judge=(blind if removed else judge).judge,
-                model=f"{opened.model}, {name.title}" if removed else opened.model,
+                model=f"{opened.model}, {name.shown}" if removed else opened.model,
             )
             context = RunContext(opened=patient, concurrency=concurrency, console=console)
-            _say(f"{len(passes) + 1}/{len(PassName)} {name.title}", console=console)
+            _say(f"{len(passes) + 1}/{len(PassName)} {name.shown}", console=console)
             passes[name] = await run_pass(
                 name, examples, folder=Path(folder) / name, num_items=num_items, context=context
             )

@@ -80,11 +80,15 @@ def conclude(
         mass: label mass of the verdicts with and without tools.
         stops: the stop strings of the format.
     """
-    everywhere = [f"{stop.text!r} never ended a turn, although it was written or due" for stop in stops if stop.is_broken]
+    everywhere = [
+        f"{stop.text!r} never ended a turn, although it was written or due" for stop in stops if stop.is_broken
+    ]
     if mass is not None and mass.mean < MIN_LABEL_MASS:
-        everywhere.append(f"the labels hold {mass.mean:.0%} of the probability at the verdict, less than {MIN_LABEL_MASS:.0%}")
+        everywhere.append(
+            f"the labels hold {mass.mean:.0%} of the probability at the verdict, less than {MIN_LABEL_MASS:.0%}"
+        )
     of_format = {
-        name: f"{each.figures.format_errors.value:.0%} of the verdicts {name.title} are malformed or missing"
+        name: f"{each.figures.format_errors.value:.0%} of the verdicts {name.shown} are malformed or missing"
         for name, each in passes.items()
         if name is not PassName.OUTPUTS_REMOVED and (each.figures.format_errors.value or 0.0) > MAX_FORMAT_ERRORS
     }

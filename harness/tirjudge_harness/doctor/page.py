@@ -38,17 +38,15 @@ def _facts(checkup: Checkup) -> Iterator[tuple[str, str]]:
     model = checkup.model
     yield "model", model.name
     yield "address", model.address + ("" if model.fingerprint is None else f", fingerprint {model.fingerprint}")
-    yield "prompt format", model.format + (", which it was trained on" if model.trained_on_format else ", not trained on it")
+    yield (
+        "prompt format",
+        model.format + (", which it was trained on" if model.trained_on_format else ", not trained on it"),
+    )
     yield "chat template", _template(checkup)
     tokens = checkup.special_tokens
     origin = "of its tokenizer" if tokens.source == "tokenizer" else "of all known families; its tokenizer is not known"
     yield "special tokens", f"{tokens.number} {origin}"
-    mass = checkup.label_mass
-    yield "label mass", (
-        UNKNOWN + ": the engine returns no probabilities"
-        if mass is None
-        else f"mean {mass.mean:.3f}, minimum {mass.minimum:.3f}, over {mass.verdicts} verdicts (at least {MIN_LABEL_MASS})"
-    )
+    yield "label mass", _label_mass(checkup)
     for number, stop in enumerate(checkup.stops):
         missed = f", missed in {stop.missed}" if stop.missed else ""
         yield "" if number else "stop strings", f"{stop.text} ended {stop.matched} of {stop.turns} turns{missed}"
@@ -56,14 +54,25 @@ def _facts(checkup: Checkup) -> Iterator[tuple[str, str]]:
     largest = UNKNOWN if checkup.largest_prompt is None else f"{checkup.largest_prompt:,} tokens"
     yield "context", f"{context}; longest prompt of the items: {largest}"
     cache = checkup.prefix_cache
-    yield "prefix cache", (
-        f"{cache.cached_tokens:,} of {cache.prompt_tokens:,} tokens of a repeated prompt"
-        if cache.cached_tokens
-        else "no hit reported for a repeated prompt"
+    yield (
+        "prefix cache",
+        (
+            f"{cache.cached_tokens:,} of {cache.prompt_tokens:,} tokens of a repeated prompt"
+            if cache.cached_tokens
+            else "no hit reported for a repeated prompt"
+        ),
     )
     speed = checkup.speed
     tokens_per_s = "" if speed.output_tokens_per_s is None else f"{speed.output_tokens_per_s:,.0f} output tokens/s, "
     yield "speed", f"{tokens_per_s}{speed.judgments_per_s:.2f} judgments/s, {speed.concurrency} at once"
+
+
+def _label_mass(checkup: Checkup) -> str:
+    mass = checkup.label_mass
+    if mass is None:
+        return f"{UNKNOWN}: the engine returns no probabilities"
+    spread = f"mean {mass.mean:.3f}, minimum {mass.minimum:.3f}"
+    return f"{spread}, over {mass.verdicts} verdicts (at least {MIN_LABEL_MASS} is needed)"
 
 
 def _template(checkup: Checkup) -> str:
@@ -82,7 +91,7 @@ def _table(checkup: Checkup) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column(f"{checkup.items} items", style="bold", no_wrap=True)
     for name in PassName:
-        table.add_column(name.title, justify="right")
+        table.add_column(name.shown, justify="right")
     passes = [checkup.passes[name.value] for name in PassName]
     for title, show in ROWS:
         table.add_row(title, *map(show, passes))

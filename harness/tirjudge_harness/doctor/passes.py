@@ -37,7 +37,7 @@ class PassName(StrEnum):
     """Programs run, but the model is shown an empty output."""
 
     @property
-    def title(self) -> str:
+    def shown(self) -> str:
         """Name for people."""
         return self.value.replace("_", " ")
 
@@ -109,7 +109,7 @@ async def run_pass(
     plan = plan_run(BENCHMARK, examples, opened=context.opened, settings=settings)
     number = list(PassName).index(name) + 1
     started = perf_counter()
-    title = f"{number}/{len(PassName)} {name.title}"
+    title = f"{number}/{len(PassName)} {name.shown}"
     run = await judge_plan(plan, benchmark=BENCHMARK, out=folder, context=context, title=title)
     return result_of(run, wall_s=perf_counter() - started)
 
