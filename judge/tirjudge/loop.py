@@ -18,6 +18,7 @@ from tirjudge.engines.base import Engine, Tokenizer
 from tirjudge.errors import PromptTooLong
 from tirjudge.formats.base import Forcing, Format, FoundVerdict
 from tirjudge.formats.texts import cut
+from tirjudge.labels import LabelPlace, place_of_labels
 from tirjudge.profile import Profile
 from tirjudge.tools.base import Tool, ToolContext
 from tirjudge.types import Completion, Mode, Outcome, Rollout, Sampling, StopReason, ToolCall, ToolResult, Turn
@@ -210,10 +211,34 @@ async def _label_logprobs(rollout: Rollout, found: FoundVerdict, spec: RolloutSp
     completion, engine = rollout.turns[found.turn].completion, spec.engine
     if not engine.facts.constrains:
         return label_logprobs(completion, start=found.start, labels=spec.labels)
-    head = await engine.tokenizer.encode(completion.text[: found.start])
+    place = await place_of_labels(
+        completion.token_ids,
+        completion.text,
+        opens=found.opens,
+        opened=found.opened,
+        start=found.start,
+        labels=spec.labels,
+        closing=completion.text[found.start + len(found.label) :],
+        tokenizer=engine.tokenizer,
+    )
+    if place is None:
+        return {}
+    head = completion.token_ids[: place.num_ids]
     prefix = [*rollout.prompt_ids, *_ids_of(rollout.turns[: found.turn]), *head]
-    num_turns = len(rollout.turns)
-    return await engine.read_labels(prefix, labels=spec.labels, session=spec.session, turn=num_turns) or {}
+    return await _read_labels_at(place, prefix, spec, turn=len(rollout.turns)) or {}
+
+
+async def _read_labels_at(
+    place: LabelPlace, prefix: Sequence[int], spec: RolloutSpec, *, turn: int
+) -> dict[str, float] | None:
+    return await spec.engine.read_labels(
+        prefix,
+        labels=spec.labels,
+        opening=place.opening,
+        closing=place.closing,
+        session=spec.session,
+        turn=turn,
+    )
 
 
 async def _force_verdict(rollout: Rollout, spec: RolloutSpec) -> Rollout:
@@ -229,13 +254,24 @@ async def _force_verdict(rollout: Rollout, spec: RolloutSpec) -> Rollout:
         last = _without_end_of_turn(turns[-1].completion, eos_token_ids=engine.eos_token_ids)
         turns = (*turns[:-1], replace(turns[-1], completion=last))
     opening = await engine.tokenizer.encode(forcing.opening)
-    prefix = [*rollout.prompt_ids, *_ids_of(turns), *opening]
-    logprobs = await engine.read_labels(prefix, labels=spec.labels, session=spec.session, turn=len(turns))
+    end = len(forcing.opening)
+    place = await place_of_labels(
+        opening,
+        forcing.opening,
+        opens=0,
+        opened=end,
+        start=end,
+        labels=spec.labels,
+        closing=forcing.closing,
+        tokenizer=engine.tokenizer,
+    ) or LabelPlace(num_ids=len(opening))
+    prefix = [*rollout.prompt_ids, *_ids_of(turns), *opening[: place.num_ids]]
+    logprobs = await _read_labels_at(place, prefix, spec, turn=len(turns))
     if logprobs is None:
         return rollout
     label = max(logprobs, key=lambda name: logprobs[name])
-    forced = (*opening, *await engine.tokenizer.encode(label + forcing.closing))
-    return replace(rollout, turns=turns, label=label, label_logprobs=logprobs, forced_ids=forced)
+    forced = await engine.tokenizer.encode(forcing.opening + label + forcing.closing)
+    return replace(rollout, turns=turns, label=label, label_logprobs=logprobs, forced_ids=tuple(forced))
 
 
 async def _ask_verdict(rollout: Rollout, spec: RolloutSpec, forcing: Forcing) -> Rollout:

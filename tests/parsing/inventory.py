@@ -19,9 +19,11 @@ from tirjudge.best_of_n import best_first
 from tirjudge.control_tokens import FAMILIES
 from tirjudge.engines.chat import BORDER, messages_of, places_of
 from tirjudge.engines.chat_wire import ChatChoice
+from tirjudge.engines.scripted import ByteTokenizer
 from tirjudge.formats.texts import neutralise
-from tirjudge.formats.tirjudge_1 import asks_for_run, find_verdict, parse_code, render_prompt
+from tirjudge.formats.tirjudge_1 import SCORES, asks_for_run, find_verdict, parse_code, render_prompt
 from tirjudge.integrations.detemplate import detemplate
+from tirjudge.labels import place_of_labels
 from tirjudge.right import Decision, ScoringRule, credit
 from tirjudge.strategies import STRATEGIES
 from tirjudge.strategies.base import Contest, rank
@@ -241,6 +243,25 @@ _JUDGE_MARKERS = (
 _ASKED = "[User Question]\nq\n[The Start of Assistant's Answer]\nr\n[The End of Assistant's Answer]\n"
 """A judge prompt. The text after it is searched for criteria and a scale."""
 
+
+def _placed(text: str) -> None:
+    """Find the place of the labels in a text with a score at its end, and again in one with a score at its start."""
+    for written in (f"{text}<score>7</score>", f"<score>7</score>{text}", f"{text}7</score>"):
+        end = written.index("7")
+        opens = max(0, written.rfind("<score>", 0, end))
+        place = place_of_labels(
+            list(written.encode()),
+            written,
+            opens=opens,
+            opened=min(end, opens + len("<score>")),
+            start=end,
+            labels=SCORES,
+            closing="</score>",
+            tokenizer=ByteTokenizer(),
+        )
+        asyncio.run(place)
+
+
 _OURS = "indexes, token ids or numbers of this package: no untrusted text"
 _OPERATOR = "text of the operator or of the machine: command line, configuration, kernel"
 _IN_SANDBOX = "runs in the sandbox, under the limits of a program"
@@ -292,9 +313,13 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge.engines.vllm:_PROGRESS": _OPERATOR,
     "tirjudge.engines.vllm_answer:_ends_with": "the texts of the last few tokens",
     "tirjudge.engines.vllm_answer:Reader._fit_ids_to_text": "token ids; each step drops twice as many as the one before",
+    "tirjudge.engines.probing:ProbingTokenizer.token_bytes": "the text of one token",
+    "tirjudge.labels:_boundaries": Case(_placed, runs("x", "\n", "é"), first_size=1 << 12),
+    "tirjudge.labels:place_of_labels": Case(_placed, runs(" ", "\n", before="<score>"), first_size=1 << 12),
+    "tirjudge.labels:_Spellings.of": _OURS,
+    "tirjudge.labels:_Spellings.tokens_after": _OURS,
     "tirjudge.judge:_Session._best_of": _OURS,
     "tirjudge.judge:_Session._group_size": _OURS,
-    "tirjudge.engines.base:read_labels.descend": _OURS,
     "tirjudge.formats.tirjudge_1:_block": Case(lambda text: (parse_code(text), asks_for_run(text)), ODD | FENCES),
     "tirjudge.formats.tirjudge_1:find_verdict": Case(
         lambda text: find_verdict([text], mode=Mode.POINTWISE, labels=("1",)),

@@ -227,8 +227,13 @@ def find_verdict(texts: Sequence[str], *, mode: Mode, labels: Collection[str]) -
     for turn in reversed(range(len(texts))):
         matches = list(pattern.finditer(texts[turn]))
         if matches:
-            label = matches[-1][1]
-            return FoundVerdict(label=label, turn=turn, start=matches[-1].start(1)) if label in labels else None
+            label, opens, start = matches[-1][1], matches[-1].start(), matches[-1].start(1)
+            opened = opens + len(f"<{tag}>")
+            return (
+                FoundVerdict(label=label, turn=turn, opens=opens, opened=opened, start=start)
+                if label in labels
+                else None
+            )
     return None
 
 
