@@ -24,6 +24,10 @@ MIN_TOOL_RATE = 0.1
 """Minimum share of rollouts that run a program. Below it, the model does not use tools."""
 
 
+NUM_ITEMS = 60
+"""Number of items of `selfcheck`. A conclusion from fewer items says so."""
+
+
 class ModelUse(StrEnum):
     """What a model can be used for."""
 
@@ -103,7 +107,9 @@ def conclude(
     if of_format:
         return _said(ModelUse.NONE, f"Not usable: {'; '.join(broken)}.", broken)
     use, sentence = _by_accuracy(passes)
-    return _said(use, sentence, broken)
+    num_judged = with_tools.figures.accuracy.num
+    part = f" Only {num_judged} of {NUM_ITEMS} items were judged." if num_judged < NUM_ITEMS else ""
+    return _said(use, sentence + part, broken)
 
 
 def _by_accuracy(passes: dict[PassName, SelfcheckPass]) -> tuple[ModelUse, str]:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from inspect import isawaitable
 from typing import Any, Literal
 
 from tirjudge.control_tokens import FAMILIES
 from tirjudge.engines.base import Engine
+from tirjudge.errors import CheckpointError, TurnRefused
 from tirjudge.judge import Judge
 from tirjudge.types import JudgeRequest, Mode, Sampling
 from tirjudge_harness.doctor.observing import ObservedTurn
+
+PROBE_TEXT = "Is 7 more than 5?"
+"""User message of the prompt whose end is examined."""
 
 PROBE_TOKENS = 64
 """Maximum number of tokens that are generated after the repeated prompt. A chat endpoint gets a quarter of it."""
@@ -76,15 +81,24 @@ async def template_state(engine: Engine) -> TemplateState:
     asks = getattr(engine.tokenizer, "chat_template_kwargs", None)
     given: Mapping[str, Any] | None = None if asks is None else await asks()
     options = None if given is None else dict(given)
-    if template is None:
-        return TemplateState(
-            knows_thinking=True if options and "enable_thinking" in options else None,
-            options=options,
-            opens_thought=None,
-        )
-    return TemplateState(
-        knows_thinking="enable_thinking" in template.source, options=options, opens_thought=template.opens_thought
-    )
+    if template is not None:
+        knows_thinking = "enable_thinking" in template.source
+    else:
+        knows_thinking = True if options and "enable_thinking" in options else None
+    return TemplateState(knows_thinking=knows_thinking, options=options, opens_thought=await _opens_thought(engine))
+
+
+async def _opens_thought(engine: Engine) -> bool | None:
+    """Return whether a prompt, decoded to text, ends inside an open thought; None if it cannot be decoded."""
+    decode = getattr(engine.tokenizer, "decode", None)
+    if decode is None or not engine.facts.constrains:
+        return None
+    try:
+        decoded = decode(await engine.tokenizer.encode_prompt(PROBE_TEXT))
+        text: str = await decoded if isawaitable(decoded) else decoded
+    except (CheckpointError, TurnRefused):  # a server without /detokenize
+        return None
+    return text.rfind("<think>") > text.rfind("</think>")
 
 
 async def special_tokens(engine: Engine) -> SpecialTokens:

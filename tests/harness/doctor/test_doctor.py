@@ -19,7 +19,7 @@ import pytest
 from tests.chat_server import MODEL, serving_chat
 from tests.harness.commands import CommandResult, run_command, start_command, wait_until
 from tirjudge.engines.base import Engine
-from tirjudge.engines.scripted import ScriptedEngine
+from tirjudge.engines.scripted import ByteTokenizer, ScriptedEngine
 from tirjudge.judge import Judge
 from tirjudge.tools.python import python_tools
 from tirjudge.types import Completion, Sampling
@@ -340,3 +340,23 @@ def test_the_bundled_judge_is_not_broken() -> None:
     assert found["prefix_cache"]["cached_tokens"] > 0.9 * found["prefix_cache"]["prompt_tokens"]
     assert found["passes"]["with_tools"]["tool_rate"]["value"] > 0.5
     assert all(stop["matched"] > 0 for stop in found["stops"])
+
+
+class ThinkingTokenizer(ByteTokenizer):
+    """A tokenizer whose template opens a thought, and that knows its options."""
+
+    async def encode_prompt(self, text: str) -> list[int]:
+        return await self.encode(f"user: {text}\nassistant: <think></think><think>\n")
+
+    async def chat_template_kwargs(self) -> dict[str, bool]:
+        return {"enable_thinking": True}
+
+
+def test_an_open_thought_and_the_options_of_the_template_are_shown() -> None:
+    engine = ScriptedEngine(oracle, label_probs=sure)
+    engine.tokenizer = ThinkingTokenizer()
+    found = findings(engine, "--items", "12")
+    assert found["template"] == {"knows_thinking": True, "options": {"enable_thinking": True}, "opens_thought": True}
+    page = " ".join(doctor(engine, "--items", "12").stdout.split())
+    assert "has the option enable_thinking; options given: {'enable_thinking': True}" in page
+    assert "the prompt opens a thought: yes" in page
