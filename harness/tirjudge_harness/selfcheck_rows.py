@@ -92,7 +92,7 @@ def _words(rng: Random) -> Iterator[Question]:
         traits = TRAITS.split()
         rng.shuffle(traits)
 
-        def blurb(length: int, thing: str = thing, traits: list[str] = traits) -> str:
+        def blurb(length: int, thing: str = thing, traits: Sequence[str] = traits) -> str:
             head = f"Our {thing} is"
             return f"{head} {', '.join(traits[: length - len(head.split())])}."
 
@@ -277,7 +277,9 @@ def _written(kind: str) -> Callable[[Random], Iterator[Question]]:
 @cache
 def written_questions() -> dict[str, list[dict[str, Any]]]:
     """Return the questions without drawn values: kind -> questions."""
-    return tomllib.loads(resources.files(__package__).joinpath("selfcheck_questions.toml").read_text(encoding="utf-8"))
+    return tomllib.loads(
+        resources.files("tirjudge_harness").joinpath("selfcheck_questions.toml").read_text(encoding="utf-8")
+    )
 
 
 KINDS: dict[str, Callable[[Random], Iterator[Question]]] = {
