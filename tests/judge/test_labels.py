@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
-from tirjudge.control_tokens import NONE, ControlTokens
-from tirjudge.engines.base import BaseEngine
+from tests.table_model import PIECES, RandomModel, TableTokenizer
 from tirjudge.engines.probing import ProbingTokenizer
 from tirjudge.formats import format_named
 from tirjudge.labels import place_of_labels, read_labels
@@ -19,76 +17,9 @@ from tirjudge.profile import Profile
 from tirjudge.tools.base import ToolContext
 from tirjudge.types import Completion, Mode, Rollout, Sampling
 
-PIECES = [chr(code) for code in range(32, 127)] + ["\n"]
 TAG = ["<pre", "ference", "</", "score"]
 LETTERS = ("A", "B", "C")
 SCORES = tuple(str(score) for score in range(1, 11))
-
-
-class TableTokenizer:
-    """Tokenizer with a given vocabulary, which encodes to the longest tokens."""
-
-    def __init__(self, tokens: Sequence[str]) -> None:
-        self.tokens = list(tokens)
-        self.longest = max(map(len, tokens))
-
-    def now(self, text: str) -> list[int]:
-        ids, at = [], 0
-        while at < len(text):
-            end = next(e for e in range(min(len(text), at + self.longest), at, -1) if text[at:e] in self.tokens)
-            ids.append(self.tokens.index(text[at:end]))
-            at = end
-        return ids
-
-    async def encode(self, text: str) -> list[int]:
-        return self.now(text)
-
-    async def encode_prompt(self, text: str) -> list[int]:
-        return self.now(text)
-
-    async def control_tokens(self) -> ControlTokens:
-        return NONE
-
-    async def tokens_of(self, texts: Collection[str]) -> dict[str, Sequence[int]]:
-        return {text: [i for i, token in enumerate(self.tokens) if token == text] for text in texts}
-
-    async def token_bytes(self, token_ids: Sequence[int]) -> list[bytes | None]:
-        return [self.tokens[i].encode() for i in token_ids]
-
-
-class RandomModel(BaseEngine):
-    """Model whose log-probabilities are random numbers that depend on the whole sequence, raised for favored texts."""
-
-    eos_token_ids = frozenset()
-
-    def __init__(self, tokenizer: TableTokenizer, *, favored: Collection[str], texts: Sequence[str] = ()) -> None:
-        self.tokenizer = tokenizer
-        self.favored = favored
-        self.texts = iter(texts)
-        self.num_reads = 0
-
-    def logprobs(self, ids: Sequence[int]) -> list[float]:
-        numbers = random.Random(repr(tuple(ids)))
-        logits = [numbers.gauss(0, 1) + 4 * (token in self.favored) for token in self.tokenizer.tokens]
-        total = math.log(math.fsum(map(math.exp, logits)))
-        return [logit - total for logit in logits]
-
-    async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
-        if sampling.allowed_token_ids is None:
-            text = next(self.texts)
-            stop = next((each for each in sampling.stop if text.endswith(each)), None)
-            ids = tuple(self.tokenizer.now(text))
-            return Completion(text=text, token_ids=ids, logprobs=(), finish_reason="stop", stop=stop)
-        self.num_reads += 1
-        row = self.logprobs(token_ids)
-        best = max(sampling.allowed_token_ids, key=row.__getitem__)
-        return Completion(
-            text=self.tokenizer.tokens[best],
-            token_ids=(best,),
-            logprobs=(),
-            finish_reason="length",
-            token_logprobs={i: row[i] for i in sampling.logprob_token_ids},
-        )
 
 
 def summed(model: RandomModel, prefix: Sequence[int], label: str, *, opening: str, labels: Sequence[str]) -> float:

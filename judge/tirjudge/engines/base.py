@@ -26,8 +26,13 @@ class Tokenizer(Protocol):
         """Encode one user message in the model's chat template, up to the start of the answer."""
         ...
 
-    async def control_tokens(self) -> ControlTokens:
-        """Return the strings that the tokenizer reads as control tokens; `FAMILIES` if not known."""
+    async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:
+        """Return the strings that the tokenizer reads as control tokens; `FAMILIES` if not known.
+
+        Args:
+            texts: untrusted texts. If the server does not list its control tokens, it is asked about the strings in
+                these texts that look like one, and `served` of the result has those that are one.
+        """
         ...
 
     async def tokens_of(self, texts: Collection[str]) -> Mapping[str, Sequence[int]]:

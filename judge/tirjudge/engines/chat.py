@@ -40,7 +40,7 @@ from tirjudge.engines.chat_wire import (
     Token,
 )
 from tirjudge.errors import EngineUnavailable
-from tirjudge.formats.tirjudge_1 import OUTPUT_FENCE
+from tirjudge.formats.blocks import OUTPUT_FENCE
 from tirjudge.http.retry_events import CONNECT_RETRY_S
 from tirjudge.http.trace_context import trace_headers
 from tirjudge.model import EngineKind, EngineOptions, Model
@@ -82,7 +82,7 @@ class CharacterTokenizer:
     async def encode_prompt(self, text: str) -> list[int]:
         return [ord(character) for character in text]
 
-    async def control_tokens(self) -> ControlTokens:
+    async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:
         """Return the control tokens of all known families, because the tokenizer of an endpoint is not known."""
         return FAMILIES
 

@@ -396,8 +396,8 @@ class FleetTokenizer:
     async def encode_prompt(self, text: str) -> list[int]:
         return await self._fleet.tokenize(lambda tokenizer: tokenizer.encode_prompt(text))
 
-    async def control_tokens(self) -> ControlTokens:
-        return await self._fleet.tokenize(lambda tokenizer: tokenizer.control_tokens())
+    async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:
+        return await self._fleet.tokenize(lambda tokenizer: tokenizer.control_tokens(texts))
 
     async def tokens_of(self, texts: Collection[str]) -> Mapping[str, Sequence[int]]:
         return await self._fleet.tokenize(lambda tokenizer: tokenizer.tokens_of(texts))

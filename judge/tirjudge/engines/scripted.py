@@ -27,7 +27,7 @@ class ByteTokenizer:
     async def encode_prompt(self, text: str) -> list[int]:
         return list(text.encode())
 
-    async def control_tokens(self) -> ControlTokens:
+    async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:
         return FAMILIES
 
     async def tokens_of(self, texts: Collection[str]) -> dict[str, Sequence[int]]:

@@ -19,7 +19,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from tirjudge.control_tokens import ControlTokens
+from tirjudge.control_tokens import ControlTokens, tag_literals
 from tirjudge.engines.base import BaseEngine, EngineFacts
 from tirjudge.engines.probing import ProbingTokenizer
 from tirjudge.engines.vllm import ServedModel
@@ -225,10 +225,12 @@ class TemplateTokenizer(ProbingTokenizer):
             raise CheckpointError(f"the tokenizer has no chat template: {error}") from error
         return await self.encode(rendered)
 
-    async def control_tokens(self) -> ControlTokens:
+    async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:
         added = getattr(self._tokenizer, "added_tokens_decoder", {})  # missing in Mistral's tokenizer class
         special = [token.content for token in added.values() if token.special]
-        return ControlTokens([*special, *self._tokenizer.all_special_tokens])
+        template = getattr(self._tokenizer, "chat_template", None)
+        tags = tag_literals(template) if isinstance(template, str) else frozenset[str]()
+        return ControlTokens.of([*special, *self._tokenizer.all_special_tokens], tags=tags)
 
     async def decode(self, token_ids: Sequence[int]) -> str:
         """Decode ids to text, including special tokens."""
