@@ -52,12 +52,11 @@ def oracle(sequence: str) -> str:
 def reader_of_outputs(sequence: str) -> str:
     """A judge that is right if a program's output tells it the label, and always names the first response otherwise."""
     first = "1" if "<score>" in sequence else "A"
-    if "```python block" not in sequence:
+    if "```python" not in sequence:
         return tag(first)
-    _, ran, output = sequence.rpartition("```output\n")
-    if not ran:
+    if "print('label'" not in sequence:
         return f"```python\nprint('label', {label_of_right(sequence)!r})\n```\n```output"
-    found = re.match(r"label (\w+)", output)
+    found = re.search(r"```output\nlabel (\w+)", sequence)
     return tag(found[1] if found else first)
 
 
@@ -171,7 +170,7 @@ def test_a_stop_string_that_never_matches_is_broken() -> None:
 
 def test_format_errors_with_tools_only_leave_a_judge_without_tools() -> None:
     def script(sequence: str) -> str:
-        return no_tags(sequence) if "```python block" in sequence else oracle(sequence)
+        return no_tags(sequence) if "```python" in sequence else oracle(sequence)
 
     found = findings(ScriptedEngine(script, label_probs=sure), status=1)
     assert found["conclusion"]["use"] == "no_tools"
@@ -184,17 +183,16 @@ def test_a_failing_program_counts_as_an_error_and_its_error_is_removed_too() -> 
     seen: list[str] = []
 
     def script(sequence: str) -> str:
-        if "```python block" in sequence and "```output\n" not in sequence:
+        if "```python" in sequence and "raise ValueError" not in sequence:
             return "```python\nraise ValueError('oops')\n```\n```output"
-        seen.append(sequence)
+        if "raise ValueError" in sequence:
+            seen.append(sequence.rpartition("```output\n")[2])
         return oracle(sequence)
 
     found = findings(ScriptedEngine(script, label_probs=sure), "--items", "12", runs_programs=True)
     assert found["passes"]["with_tools"]["program_errors"]["value"] == 1.0
     assert found["passes"]["outputs_removed"]["program_errors"]["value"] == 1.0
-    assert ["oops" in each.rpartition("```output\n")[2] for each in seen if "```output\n" in each] == 13 * [
-        True
-    ] + 13 * [False]
+    assert ["oops" in output for output in seen] == 13 * [True] + 13 * [False]
 
 
 def test_the_json_has_all_findings(tmp_path: Path) -> None:
