@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from inspect import isawaitable
 from typing import Any, Literal
 
 from tirjudge.control_tokens import FAMILIES
 from tirjudge.engines.base import Engine
-from tirjudge.errors import CheckpointError, TurnRefused
 from tirjudge.judge import Judge
+from tirjudge.thoughts import thinking_after
 from tirjudge.types import JudgeRequest, Mode, Sampling
 from tirjudge_harness.doctor.observing import ObservedTurn
 
@@ -29,13 +28,13 @@ class TemplateState:
     """Whether the template has the option `enable_thinking`."""
     options: dict[str, Any] | None
     """The options that are given to the template (`chat_template_kwargs`)."""
-    opens_thought: bool | None
-    """Whether the prompt ends inside an open thought."""
+    thinking: str | None
+    """Whether a prompt lets the model think: `off`, `possible` or `open`, as in `tirjudge.thoughts.Thinking`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpecialTokens:
-    """The control tokens that are broken in judged texts."""
+    """The strings that are broken in judged texts: special tokens, and tags of the chat template."""
 
     number: int
     source: Literal["tokenizer", "families"]
@@ -85,26 +84,23 @@ async def template_state(engine: Engine) -> TemplateState:
         knows_thinking = "enable_thinking" in template.source
     else:
         knows_thinking = True if options and "enable_thinking" in options else None
-    return TemplateState(knows_thinking=knows_thinking, options=options, opens_thought=await _opens_thought(engine))
+    return TemplateState(knows_thinking=knows_thinking, options=options, thinking=await _thinking(engine))
 
 
-async def _opens_thought(engine: Engine) -> bool | None:
-    """Return whether a prompt, decoded to text, ends inside an open thought; None if it cannot be decoded."""
-    decode = getattr(engine.tokenizer, "decode", None)
-    if decode is None or not engine.facts.constrains:
+async def _thinking(engine: Engine) -> str | None:
+    if not engine.facts.constrains:  # the tokens of the model are not known
         return None
-    try:
-        decoded = decode(await engine.tokenizer.encode_prompt(PROBE_TEXT))
-        text: str = await decoded if isawaitable(decoded) else decoded
-    except (CheckpointError, TurnRefused):  # a server without /detokenize
-        return None
-    return text.rfind("<think>") > text.rfind("</think>")
+    ids = await engine.tokenizer.encode_prompt(PROBE_TEXT)
+    thinking, _ = await thinking_after(ids, tokenizer=engine.tokenizer)
+    return thinking.value
 
 
 async def special_tokens(engine: Engine) -> SpecialTokens:
     """Return the number of control tokens, and where they come from."""
     found = await engine.tokenizer.control_tokens()
-    return SpecialTokens(number=len(found.tokens), source="families" if found is FAMILIES else "tokenizer")
+    return SpecialTokens(
+        number=len(found.served.tokens), source="families" if found.tokens == FAMILIES.tokens else "tokenizer"
+    )
 
 
 def stop_strings(turns: Sequence[ObservedTurn], *, judge: Judge) -> list[StopString]:

@@ -83,7 +83,7 @@ def _template(checkup: Checkup) -> str:
         False: "has no option enable_thinking",
     }[state.knows_thinking]
     options = UNKNOWN if state.options is None else str(state.options or "none")
-    thought = {None: UNKNOWN, True: "yes", False: "no"}[state.opens_thought]
+    thought = {None: UNKNOWN, "open": "yes", "possible": "no, but the model may", "off": "no"}[state.thinking]
     return f"{thinking}; options given: {options}; the prompt opens a thought: {thought}"
 
 

@@ -7,7 +7,7 @@ import re
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,7 @@ import pytest
 from tests.chat_server import MODEL, serving_chat
 from tests.harness.commands import CommandResult, run_command, start_command, wait_until
 from tirjudge.engines.base import Engine
-from tirjudge.engines.scripted import ByteTokenizer, ScriptedEngine
+from tirjudge.engines.scripted import END_OF_TURN, ByteTokenizer, ScriptedEngine
 from tirjudge.judge import Judge
 from tirjudge.tools.python import python_tools
 from tirjudge.types import Completion, Sampling
@@ -27,6 +27,9 @@ from tirjudge_harness.selfcheck_rows import selfcheck_rows
 from tirjudge_sandbox import SandboxPool
 
 RIGHT = {row["request"]: row["responses"][row["label"]] for row in selfcheck_rows()}
+THOUGHT_ID = END_OF_TURN + 1
+"""Id of the token that opens a thought. The next id closes it."""
+
 SHOWN = re.compile(r"<response(?:_([a-z]))?>\n(.*?)\n</response(?:_[a-z])?>", re.DOTALL)
 
 
@@ -246,7 +249,7 @@ def test_a_chat_endpoint_is_examined_and_what_it_does_not_tell_is_null() -> None
     found = json.loads(done.stdout)
     assert found["label_mass"] is None
     assert found["model"]["context_tokens"] is None
-    assert found["template"] == {"knows_thinking": None, "options": None, "opens_thought": None}
+    assert found["template"] == {"knows_thinking": None, "options": None, "thinking": None}
     assert found["prefix_cache"] == {"prompt_tokens": 100, "cached_tokens": 64}
     assert found["largest_prompt"] == 100
     assert found["passes"]["with_tools"]["output_tokens"] == 7
@@ -341,20 +344,27 @@ def test_the_bundled_judge_is_not_broken() -> None:
 
 
 class ThinkingTokenizer(ByteTokenizer):
-    """A tokenizer whose template opens a thought, and that knows its options."""
+    """A tokenizer with tokens around thoughts, whose template opens a thought, and that knows its options."""
 
     async def encode_prompt(self, text: str) -> list[int]:
-        return await self.encode(f"user: {text}\nassistant: <think></think><think>\n")
+        return [*await self.encode(text), THOUGHT_ID]
+
+    async def tokens_of(self, texts: Collection[str]) -> dict[str, Sequence[int]]:
+        known = {"<think>": (THOUGHT_ID,), "</think>": (THOUGHT_ID + 1,)}
+        return {**await super().tokens_of(texts), **{text: ids for text, ids in known.items() if text in texts}}
 
     async def chat_template_kwargs(self) -> dict[str, bool]:
         return {"enable_thinking": True}
 
 
 def test_an_open_thought_and_the_options_of_the_template_are_shown() -> None:
-    engine = ScriptedEngine(oracle, label_probs=sure)
+    def thinker(sequence: str) -> str:
+        return oracle(sequence) if "That is clear.</think>" in sequence else "That is clear.</think>"
+
+    engine = ScriptedEngine(thinker, label_probs=sure)
     engine.tokenizer = ThinkingTokenizer()
     found = findings(engine, "--items", "12")
-    assert found["template"] == {"knows_thinking": True, "options": {"enable_thinking": True}, "opens_thought": True}
+    assert found["template"] == {"knows_thinking": True, "options": {"enable_thinking": True}, "thinking": "open"}
     page = " ".join(doctor(engine, "--items", "12").stdout.split())
     assert "has the option enable_thinking; options given: {'enable_thinking': True}" in page
     assert "the prompt opens a thought: yes" in page
