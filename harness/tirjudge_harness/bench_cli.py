@@ -120,7 +120,7 @@ def list_benchmarks(json: AsJson = False) -> None:
         {
             "name": benchmark.name,
             "title": benchmark.title,
-            "modes": [mode.value for mode in benchmark.modes],
+            "modes": [mode.value for mode in benchmark.modes] or ["mixed"],
             "parts": list(benchmark.default_parts),
             "optional_parts": [part for part in benchmark.sources if part not in benchmark.default_parts],
             "citation": benchmark.citation,

@@ -159,7 +159,7 @@ async def judge_plan(
                 return
             judged = judged_of(planned[example], answers.judgments, manifest=manifest)
             if judged is not None:
-                compared = benchmark.compared(judged.outline, manifest.mode)
+                compared = benchmark.compared(judged.outline, judged.mode)
                 for mark in marks_of(judged, compared=compared, counting=counting):
                     progress.scored(mark.credit)
 

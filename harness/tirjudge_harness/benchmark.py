@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ from tirjudge.right import ScoringRule
 from tirjudge.types import Mode
 from tirjudge_harness.examples import Example, ExampleMetadata
 from tirjudge_harness.metric_tree import Node
-from tirjudge_harness.protocols import DEFAULT_OFFICIAL, Official, Protocol
+from tirjudge_harness.protocols import DEFAULT_OFFICIAL, DEFAULT_RULE, Official, Protocol
 
 Row = Mapping[str, Any]
 Compared = Callable[[ExampleMetadata, Mode], list[tuple[int, ...]]]
@@ -32,6 +32,18 @@ class HubSource:
     """A file of the repository, or a URL, to read. None: the default files."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltInSource:
+    """Rows that this package generates, without a download."""
+
+    id: str
+    """Name of the rows, for the manifest of a run."""
+    revision: str
+    """Version of the rows, for the manifest of a run."""
+    rows: Callable[[], Sequence[Row]]
+    """Return the rows."""
+
+
 def every_pair(outline: ExampleMetadata, mode: Mode) -> list[tuple[int, ...]]:
     """Return each pair of a right and a wrong response, as indexes. In listwise mode: one tuple of all indexes."""
     if mode is Mode.LISTWISE:
@@ -50,7 +62,7 @@ class Benchmark:
     """Name in tables."""
     citation: str
     """Authors, year and title of the paper, or a URL."""
-    sources: Mapping[str, HubSource]
+    sources: Mapping[str, HubSource | BuiltInSource]
     """Name of a part, such as a split -> its source."""
     columns: tuple[str, ...]
     """Columns that each row must have."""
@@ -61,7 +73,7 @@ class Benchmark:
     parts: tuple[str, ...] = ()
     """Parts that are judged by default. Empty: all parts."""
     modes: tuple[Mode, ...] = (Mode.PAIRWISE, Mode.POINTWISE)
-    """Supported modes. The first is the default."""
+    """Supported modes. The first is the default. Empty: each example names its own mode, see `ExampleMetadata.mode`."""
     compared: Compared = every_pair
     """Return the comparisons of an example, as tuples of response indexes. In pairwise and listwise mode, each comparison is
     one request. In pointwise mode, the scores of the responses in a comparison are compared."""
@@ -73,9 +85,33 @@ class Benchmark:
         """Names of the parts that are judged by default."""
         return self.parts or tuple(self.sources)
 
-    def rule(self, protocol: Protocol, *, mode: Mode) -> tuple[Literal["single", "both"], ScoringRule]:
-        """Return the orders to request and the scoring rule, under a protocol."""
-        own = self.official.get(mode, DEFAULT_OFFICIAL[mode])
+    @property
+    def default_mode(self) -> Mode | None:
+        """The mode of a run that names none. None: each example names its own mode."""
+        return self.modes[0] if self.modes else None
+
+    def check_mode(self, mode: Mode | None, *, option: str) -> None:
+        """Check that the benchmark has a mode.
+
+        Args:
+            mode: mode of a run. None: each example names its own mode.
+            option: name of the option, for the message.
+
+        Raises:
+            ValueError: the benchmark does not have this mode.
+        """
+        if mode is not None and not self.modes:
+            raise ValueError(
+                f"{option}: {mode.value!r} given, but each item of {self.name} has its own mode; leave it out"
+            )
+        if mode not in self.modes and self.modes:
+            given = None if mode is None else mode.value
+            raise ValueError(f"{option}: {given!r} is not a mode of {self.name}; choose {', '.join(self.modes)}")
+
+    def rule(self, protocol: Protocol, *, mode: Mode | None) -> tuple[Literal["single", "both"], ScoringRule]:
+        """Return the orders to request and the scoring rule, under a protocol. `mode`: the mode of the run, or None if
+        each example names its own."""
+        own = DEFAULT_RULE if mode is None else self.official.get(mode, DEFAULT_RULE)
         return (own.orders, own.counting) if protocol.counting is None else (protocol.orders, protocol.counting)
 
     def asked(self, outline: ExampleMetadata, *, mode: Mode) -> list[tuple[int, ...]]:

@@ -68,27 +68,30 @@ class Evaluation:
         }
 
 
-def evaluate(benchmark: Benchmark, judged: Sequence[JudgedExample], *, mode: Mode, protocol: Protocol) -> Evaluation:
+def evaluate(
+    benchmark: Benchmark, judged: Sequence[JudgedExample], *, mode: Mode | None, protocol: Protocol
+) -> Evaluation:
     """Compute all metrics of a benchmark.
 
     Args:
         benchmark: provides the metric tree, and the official scoring rule if the protocol has no rule.
-        judged: the examples, all judged in `mode`. An example without decisions is missing.
-        mode: the mode in which the examples were judged.
+        judged: the examples. An example without decisions is missing.
+        mode: the mode in which all examples were judged. None: each in its own.
         protocol: how decisions are counted.
 
     Raises:
         ValueError: the benchmark does not have this mode, or no comparison has the orders and votes that the protocol needs.
     """
-    if mode not in benchmark.modes:
-        raise ValueError(f"mode: {mode.value!r} is not a mode of {benchmark.name}; choose {', '.join(benchmark.modes)}")
+    benchmark.check_mode(mode, option="mode")
     from tirjudge_harness.statistics.intervals import figures_of
 
     orders, counting = benchmark.rule(protocol, mode=mode)
     marks: list[ComparisonScore] = []
     missing = 0
     for one in judged:
-        scorable = [pair for pair in benchmark.compared(one.outline, mode) if _is_scorable(one.outline.correct, pair)]
+        scorable = [
+            pair for pair in benchmark.compared(one.outline, one.mode) if _is_scorable(one.outline.correct, pair)
+        ]
         enough = [pair for pair in scorable if _is_enough(one, pair, orders=orders, votes=protocol.votes)]
         earned = marks_of(one, compared=enough, counting=counting)
         marks += earned

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tirjudge.types import ChatMessage
+from tirjudge.types import ChatMessage, Mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,8 @@ class ExampleMetadata:
     """Further JSON data for the metrics of the benchmark."""
     lengths: tuple[int, ...] = ()
     """Length of each response in characters. Empty: unknown."""
+    mode: Mode | None = None
+    """Mode in which this example is judged. None: the mode of the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,7 @@ def example(
     cluster: str | None = None,
     tags: Mapping[str, str] | None = None,
     facts: Mapping[str, Any] | None = None,
+    mode: Mode | None = None,
 ) -> Example:
     """Return an example. The default cluster is the id.
 
@@ -71,5 +74,6 @@ def example(
         tags=tags or {},
         facts=facts or {},
         lengths=tuple(map(len, responses)),
+        mode=mode,
     )
     return Example(outline=outline, prompt=prompt, responses=responses)

@@ -19,7 +19,8 @@ from tirjudge_harness.items import InputError, as_input_error
 from tirjudge_harness.runner import JudgeOne
 
 if TYPE_CHECKING:
-    from tirjudge_harness.options import JudgeOptions
+    from tirjudge.judge import Judge
+    from tirjudge_harness.options import JudgeOptions, ModelOptions
 
 KINDS = {"embedded": "local", "vllm": "engine"}
 """Kind of engine -> its name in run manifests. Other kinds have the same name in both."""
@@ -39,6 +40,10 @@ class OpenJudge:
     """Name of the model."""
     fingerprint: str | None
     """Hash of the model. None: unknown."""
+    local: Judge | None = None
+    """The judge object, if the loop runs in this process. None: behind a server."""
+    address: str | None = None
+    """Address of the model, such as `vllm:URL`. None: behind a server."""
     format: str | None = None
     """Name of the prompt format. None: `tirjudge/1`, the only format of older runs and servers."""
     chat_template_kwargs: Mapping[str, JsonValue] | None = None
@@ -65,19 +70,24 @@ def open_chosen_judge(options: JudgeOptions, *, tools: Sequence[str]) -> Abstrac
     Raises:
         InputError: the options conflict, or an address is invalid.
     """
-    named = {
-        "--judge": options.judge, "--model": options.model, "--engine": options.engine,
-        "--chat-url": options.chat_url, "--chat-model": options.chat_model,
-    }  # fmt: skip
-    if options.url is not None:
-        local = {"--slots": options.slots, "--allow-unsafe-sandbox": options.allow_unsafe_sandbox}
-        local |= {"--tool": options.tool, "--format": options.format}
-        local |= {"--chat-template-kwargs": options.chat_template_kwargs}
-        _reject(named | local, other="--url, because the server has its own model and sandbox")
-        _check_address(options.url, option="--url")
-        return _open_server(options.url, api_key=options.api_key, connect_retry_s=options.connect_retry_s)
+    if options.url is None:
+        return open_chosen_model(options, tools=tools)
+    local = {"--slots": options.slots, "--allow-unsafe-sandbox": options.allow_unsafe_sandbox}
+    local |= {"--tool": options.tool, "--format": options.format}
+    local |= {"--chat-template-kwargs": options.chat_template_kwargs}
+    _reject(_addresses(options) | local, other="--url, because the server has its own model and sandbox")
+    _check_address(options.url, option="--url")
+    return _open_server(options.url, api_key=options.api_key, connect_retry_s=options.connect_retry_s)
+
+
+def open_chosen_model(options: ModelOptions, *, tools: Sequence[str]) -> AbstractAsyncContextManager[OpenJudge]:
+    """Return the judge in this process that the options of a command select. Default: the bundled judge.
+
+    Raises:
+        InputError: the options conflict, or an address is invalid.
+    """
     if options.judge is not None:
-        _reject({**named, "--judge": None}, other="--judge, which selects the model")
+        _reject({**_addresses(options), "--judge": None}, other="--judge, which selects the model")
     if options.chat_url is not None:
         _reject({"--model": options.model, "--engine": options.engine}, other="--chat-url, which selects the model")
         if options.chat_model is None:
@@ -88,6 +98,14 @@ def open_chosen_judge(options: JudgeOptions, *, tools: Sequence[str]) -> Abstrac
     for engine_url in options.engine or ():
         _check_address(engine_url, option="--engine")
     return _open_model(options, tools=tools)
+
+
+def _addresses(options: ModelOptions) -> dict[str, Any]:
+    """Return the options that name a model."""
+    return {
+        "--judge": options.judge, "--model": options.model, "--engine": options.engine,
+        "--chat-url": options.chat_url, "--chat-model": options.chat_model,
+    }  # fmt: skip
 
 
 def _check_address(url: str, *, option: str) -> None:
@@ -134,7 +152,7 @@ def _recorded(format: str | None) -> str | None:
 
 
 @asynccontextmanager
-async def _open_model(options: JudgeOptions, *, tools: Sequence[str]) -> AsyncIterator[OpenJudge]:
+async def _open_model(options: ModelOptions, *, tools: Sequence[str]) -> AsyncIterator[OpenJudge]:
     from tirjudge.model import EngineOptions
 
     engines = sorted(options.engine or ())
@@ -162,6 +180,8 @@ async def _open_model(options: JudgeOptions, *, tools: Sequence[str]) -> AsyncIt
             url=None if kind == BUNDLED else place.rpartition("#")[0] or place.replace(",", " ") or None,
             model=judge.profile.name,
             fingerprint=judge.weights.version,
+            local=judge,
+            address=address,
             format=_recorded(judge.format.name),
             chat_template_kwargs=judge.profile.chat_template_kwargs,
         )

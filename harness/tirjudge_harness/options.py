@@ -96,12 +96,9 @@ ProtocolName = Annotated[str, typer.Option("--protocol", help="paper, official, 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JudgeOptions:
-    """Options that select the judge. Default: the bundled judge in this process."""
+class ModelOptions:
+    """Options that select a model and its tools. Default: the bundled judge in this process."""
 
-    url: Url = None
-    api_key: ApiKey = None
-    connect_retry_s: ConnectRetry = CONNECT_RETRY_S
     judge: JudgeAddress = None
     model: Checkpoint = None
     engine: Engines = None
@@ -113,6 +110,15 @@ class JudgeOptions:
     tool: ToolNames = None
     format: FormatName = None
     chat_template_kwargs: ChatTemplateKwargs = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JudgeOptions(ModelOptions):
+    """Options that select the judge. Default: the bundled judge in this process."""
+
+    url: Url = None
+    api_key: ApiKey = None
+    connect_retry_s: ConnectRetry = CONNECT_RETRY_S
 
     def opened(self, *, tools: Tools) -> AbstractAsyncContextManager[OpenJudge]:
         """Return the selected judge.
@@ -128,7 +134,7 @@ class JudgeOptions:
         return open_chosen_judge(self, tools=() if tools is Tools.OFF else self.tool or (PYTHON,))
 
 
-BUNDLED = JudgeOptions()
+BUNDLED, BUNDLED_MODEL = JudgeOptions(), ModelOptions()
 
 
 @dataclass(frozen=True, kw_only=True)

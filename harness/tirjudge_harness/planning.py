@@ -16,11 +16,19 @@ from tirjudge.http.protocol import problem_of
 from tirjudge.types import JudgeRequest, Mode
 from tirjudge_harness.benchmark import Benchmark
 from tirjudge_harness.examples import Example
-from tirjudge_harness.items import InputError
+from tirjudge_harness.items import InputError, as_input_error
 from tirjudge_harness.judges import OpenJudge
 from tirjudge_harness.protocols import PAPER, Protocol
 from tirjudge_harness.row_sampling import Shard, sample
-from tirjudge_harness.run import AskedComparison, DataManifest, JudgeManifest, PlannedExample, RunManifest, sha256_of
+from tirjudge_harness.run import (
+    AskedComparison,
+    DataManifest,
+    JudgeManifest,
+    PlannedExample,
+    RunManifest,
+    mode_of_example,
+    sha256_of,
+)
 from tirjudge_harness.runner import key_of
 
 
@@ -82,9 +90,9 @@ def plan_run(
         InputError: the benchmark does not have the mode, two examples have the same id, or an example makes an invalid
             request.
     """
-    mode = settings.mode or benchmark.modes[0]
-    _check(benchmark, examples, mode=mode)
-    orders, _ = benchmark.rule(settings.protocol, mode=mode)
+    run_mode = settings.mode or benchmark.default_mode
+    _check(benchmark, examples, mode=run_mode)
+    orders, _ = benchmark.rule(settings.protocol, mode=run_mode)
     chosen = list(examples)
     if settings.limit is not None:
         chosen = sample(examples, size=settings.limit, seed=settings.seed)
@@ -92,6 +100,7 @@ def plan_run(
     requests: dict[str, JudgeRequest] = {}
     for place, example in enumerate(chosen):
         if settings.shard is None or settings.shard.holds(example.outline):
+            mode = mode_of_example(example.outline, run_mode=run_mode)
             asked: list[AskedComparison] = []
             for responses in benchmark.asked(example.outline, mode=mode):
                 request = _request(example, responses, mode=mode, orders=orders, settings=settings)
@@ -102,7 +111,7 @@ def plan_run(
     manifest = RunManifest(
         benchmark=benchmark.name,
         parts=settings.parts,
-        mode=mode,
+        mode=run_mode,
         protocol=settings.protocol.name,
         orders=orders,
         votes=settings.protocol.votes,
@@ -121,12 +130,10 @@ def plan_run(
     return RunPlan(manifest=manifest, planned=planned, requests=requests)
 
 
-def _check(benchmark: Benchmark, examples: Sequence[Example], *, mode: Mode) -> None:
+def _check(benchmark: Benchmark, examples: Sequence[Example], *, mode: Mode | None) -> None:
     """Raise InputError if the benchmark does not have the mode, or two examples have the same id."""
-    if mode not in benchmark.modes:
-        raise InputError(
-            f"--mode: {mode.value!r} is not a mode of {benchmark.name}; choose {', '.join(benchmark.modes)}"
-        )
+    with as_input_error():
+        benchmark.check_mode(mode, option="--mode")
     (repeated, num), *_ = Counter(example.outline.id for example in examples).most_common(1) or [("", 0)]
     if num > 1:
         raise InputError(f"{benchmark.name}: two examples have the same id, {repeated!r}")

@@ -54,5 +54,8 @@ def find_protocol(name: str) -> Protocol:
     raise ValueError(f"protocol: unknown protocol {name!r}; choose paper, official, both_orders or votes=N (1 to 64)")
 
 
-DEFAULT_OFFICIAL = {mode: Official(counting=ScoringRule()) for mode in Mode}
+DEFAULT_RULE = Official(counting=ScoringRule())
 """The rule of a benchmark without an official rule for a mode: one order, a tie counts as 0.5."""
+
+DEFAULT_OFFICIAL = dict.fromkeys(Mode, DEFAULT_RULE)
+"""The official rules of a benchmark without its own."""

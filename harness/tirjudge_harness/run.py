@@ -91,7 +91,8 @@ class RunManifest(StoredModel):
     benchmark: str
     parts: tuple[str, ...] = ()
     """Judged parts. Empty: the default parts of the benchmark."""
-    mode: Mode
+    mode: Mode | None
+    """Judging mode. None: each example has its own mode."""
     protocol: str
     """Protocol of the table at the end of the run. A report can use a different protocol."""
     orders: Literal["single", "both"]
@@ -113,6 +114,11 @@ class RunManifest(StoredModel):
     """Version of tirjudge."""
     created: int
     """Start of the run as a Unix time in seconds."""
+
+    @property
+    def mode_name(self) -> str:
+        """Name of the mode, for people."""
+        return "mixed modes" if self.mode is None else self.mode.value
 
 
 class AskedComparison(StoredModel):
@@ -159,7 +165,8 @@ class BenchmarkRun:
         judged = {one.outline.id: one for one in self.judged}
         mode = self.manifest.mode
         return [
-            judged.get(outline.id) or JudgedExample(outline=outline, mode=mode, decisions=())
+            judged.get(outline.id)
+            or JudgedExample(outline=outline, mode=mode_of_example(outline, run_mode=mode), decisions=())
             for outline in self.outlines
         ]
 
@@ -198,9 +205,20 @@ def judged_of(
         for asked, judgment in zip(planned.asked, answers, strict=True)
         for decision in decisions_of(judgment, asked=asked.responses, needs_program=manifest.tools == "on")
     ]
-    return JudgedExample(
-        outline=planned.outline, mode=manifest.mode, decisions=tuple(decisions), judgments=tuple(answers)
-    )
+    mode = mode_of_example(planned.outline, run_mode=manifest.mode)
+    return JudgedExample(outline=planned.outline, mode=mode, decisions=tuple(decisions), judgments=tuple(answers))
+
+
+def mode_of_example(outline: ExampleMetadata, *, run_mode: Mode | None) -> Mode:
+    """Return the mode in which an example is judged: the mode of the run, or the example's own if the run has none.
+
+    Raises:
+        InputError: neither names a mode.
+    """
+    mode = run_mode or outline.mode
+    if mode is None:
+        raise InputError(f"{outline.id}: neither the run nor the example names a mode; give --mode")
+    return mode
 
 
 def read_manifest(path: Path) -> RunManifest:

@@ -31,7 +31,13 @@ Manifest = TypeVar("Manifest", bound=BaseModel)
 
 
 class RunStopped(TirjudgeError):
-    """The run cannot continue. The judgments are stored; the message names the folder and the way to continue."""
+    """The run cannot continue. The judgments are stored; the message names the folder and the way to continue.
+
+    Attributes:
+        why: the cause alone, without the folder. None: the message is the cause.
+    """
+
+    why: str | None = None
 
 
 class StoredModel(BaseModel):

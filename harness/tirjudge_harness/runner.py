@@ -206,6 +206,7 @@ class Runner:
         self._stopped = RunStopped(
             f"run stopped: {why}; judgments are stored in {self._store.place}, run the same command again to continue"
         )
+        self._stopped.why = why
 
 
 async def run_all(

@@ -82,7 +82,7 @@ def comparison_table(runs: Sequence[ScoredRun]) -> ReportTable:
 def run_name(run: ScoredRun) -> str:
     """Return a line that identifies a run: folder, model, mode, tools, seed and protocol."""
     manifest = run.manifest
-    asked = f"{manifest.mode.value}, tools {manifest.tools}, seed {manifest.seed}, protocol {run.protocol.name}"
+    asked = f"{manifest.mode_name}, tools {manifest.tools}, seed {manifest.seed}, protocol {run.protocol.name}"
     return f"{run.path}: {manifest.judge.model}, {asked}"
 
 

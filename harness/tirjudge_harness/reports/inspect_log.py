@@ -97,7 +97,7 @@ def _spec(run: ScoredRun, *, sample_ids: Sequence[str | int]):
         task_id=name,
         eval_id=name,
         run_id=name,
-        task_args={"mode": manifest.mode.value, "protocol": run.protocol.name, "tools": manifest.tools},
+        task_args={"mode": manifest.mode_name, "protocol": run.protocol.name, "tools": manifest.tools},
         dataset=EvalDataset(
             name=run.benchmark.title,
             location=manifest.data.path or sources,

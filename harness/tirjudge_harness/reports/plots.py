@@ -79,7 +79,7 @@ def write_plots(runs: Sequence[ScoredRun], *, out: Path) -> list[Path]:
 def labels_of(runs: Sequence[ScoredRun]) -> list[str]:
     """Return the legend labels of runs: judge, mode and benchmark, and the folder if two labels would be equal."""
     names = [
-        plain(f"{run.manifest.judge.model}, {run.manifest.mode.value}, {run.benchmark.title}")[:LABEL_LENGTH]
+        plain(f"{run.manifest.judge.model}, {run.manifest.mode_name}, {run.benchmark.title}")[:LABEL_LENGTH]
         for run in runs
     ]
     return [

@@ -71,7 +71,7 @@ def run_table(run: ScoredRun, *, prices: Prices | None = None) -> ReportTable:
         *_costs(judged, prices=prices),
     ]
     manifest = run.manifest
-    asked = f"{manifest.mode.value}, {manifest.orders} order{'s' if manifest.orders == 'both' else ''}"
+    asked = f"{manifest.mode_name}, {manifest.orders} order{'s' if manifest.orders == 'both' else ''}"
     votes = f", {manifest.votes} votes" if manifest.votes > 1 else ""
     votes += f", require {manifest.require}" if manifest.require else ""
     votes += f", min confidence {manifest.min_confidence:g}" if manifest.min_confidence is not None else ""

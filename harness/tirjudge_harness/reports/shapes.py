@@ -90,7 +90,7 @@ def _own_rows(paper: Published, runs: Sequence[ScoredRun], *, shape: Paper, name
     for of_judge in by_judge.values():
         manifest = next(iter(of_judge.values())).manifest
         figures = (_entry(of_judge.get(column.benchmark), figure=column.figure) for column in paper.columns)
-        yield row(name or manifest.judge.model, manifest.mode.value, *figures, ours=True)
+        yield row(name or manifest.judge.model, manifest.mode_name, *figures, ours=True)
 
 
 def _judge_key(run: ScoredRun) -> str:

@@ -42,7 +42,7 @@ def attack_table(attacked: Attacked, *, title: str) -> ReportTable:
         rows=tuple(_rows(attacked, num_columns=len(columns))),
         notes=(
             f"A presentation is {looks}. `of`: presentations that are right without the attack. 95 % intervals over prompts.",
-            f"Judged by {manifest.judge.model}, {manifest.mode.value}, {manifest.data.num_examples} examples.",
+            f"Judged by {manifest.judge.model}, {manifest.mode_name}, {manifest.data.num_examples} examples.",
         ),
     )
 

@@ -1,0 +1,1 @@
+"""`tirjudge doctor`: open a model, examine it, and say what it can be used for."""
