@@ -200,8 +200,8 @@ class ChatTemplate:
 def refuse_channels(*, origin: str) -> CheckpointError:
     """Return the error about a model that writes in channels, as gpt-oss does."""
     return CheckpointError(
-        f"{origin}: the model writes in channels (the harmony format of gpt-oss). Its thoughts and answers are told apart "
-        "only by control tokens, and its turns end before a program's output can follow, so its token ids cannot be "
+        f"{origin}: the model writes in channels (the harmony format of gpt-oss). Only control tokens separate its "
+        "thoughts from its answers, and its turns end before a program's output can follow, so its token ids cannot be "
         "continued; serve it with vLLM and judge through its chat route: "
         "--chat-url http://HOST:8000/v1 --chat-model NAME"
     )

@@ -101,7 +101,7 @@ def test_each_feature_of_the_environment_works_as_in_transformers(source: str, r
         ("{{ ''.__class__.__mro__ }}", "unsafe"),
         ("{{ messages.append(1) }}", "unsafe"),
         ("{{ raise_exception.__globals__.keys() }}", "unsafe"),
-        ("{{ 'messages of somebody else' }}", "the content of a user message does not appear"),
+        ("{{ 'no message' }}", "the content of a user message does not appear"),
         ("{% set ns = namespace(_secret=1) %}", "underscore"),
         ("{% set ns = namespace() %}{% set ns._secret = 1 %}", "underscore"),
         ("{% include 'judge.json' %}", "no loader"),

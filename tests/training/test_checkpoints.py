@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -22,10 +23,14 @@ from tirjudge.types import Sampling
 from tirjudge_training.checkpoints import (
     export_checkpoint,
     load_checkpoint,
+    load_tokenizer,
     replacing,
+    trained_profile,
     weights_sha256,
     write_checkpoint_file,
 )
+from tirjudge_training.policies import EmbeddedPolicy
+from tirjudge_training.sampling import Student
 
 torch.set_num_threads(1)
 transformers_logging.disable_progress_bar()
@@ -233,3 +238,37 @@ def test_truncated_checkpoint_is_a_one_line_error(exported: Path, tmp_path: Path
         (tmp_path / path.name).write_bytes(path.read_bytes()[: 1000 if path.name == "model.safetensors" else None])
     with pytest.raises(CheckpointError, match=r"^[^\n]+transformers cannot load it[^\n]+$"):
         load_checkpoint(tmp_path)
+
+
+THINKING = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}"
+    "<|im_start|>assistant\n{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}{% endif %}"
+)
+
+
+async def test_training_asks_and_records_the_options_of_the_start_checkpoint(tmp_path: Path) -> None:
+    start, out = tmp_path / "start", tmp_path / "out"
+    shutil.copytree(bundled_checkpoint(), start)
+    (start / "chat_template.jinja").write_text(THINKING)
+    for given, used in ((None, {"enable_thinking": False}), ({"enable_thinking": True}, {"enable_thinking": True})):
+        (start / "judge.json").write_text(json.dumps({"name": "j", "chat_template_kwargs": given}))
+        student = Student.load(start)
+        expected = LocalTokenizer.load(start, chat_template_kwargs=used)
+        assert await student.judge.engine.tokenizer.encode_prompt("?") == await expected.encode_prompt("?")
+        async with EmbeddedPolicy(start, sandbox=None) as policy:
+            assert await policy.judge.engine.tokenizer.encode_prompt("?") == await expected.encode_prompt("?")
+            assert policy.judge.profile.chat_template_kwargs == used
+        model, tokenizer, _ = load_checkpoint(start)
+        export_checkpoint(model, tokenizer, out=out, profile=trained_profile(start))
+        written = read_checkpoint_file(out)
+        assert (written.chat_template_kwargs, written.was_trained_on_format) == (used, True)
+        assert (out / "chat_template.jinja").read_text() == THINKING
+        other = {"enable_thinking": not used["enable_thinking"]}
+        with pytest.raises(CheckpointError, match="was trained with"):
+            written.profile.rendered_with(other)
+
+
+def test_a_folder_without_a_template_is_trained_in_chatml(tmp_path: Path) -> None:
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(bundled_checkpoint() / name, tmp_path / name)
+        assert load_tokenizer(tmp_path).chat_template == CHATML

@@ -17,7 +17,7 @@ from tirjudge.chat_template import ChatTemplate
 from tirjudge.durable import recover_folder, replacing_folder
 from tirjudge.errors import CheckpointError
 from tirjudge.formats import format_named
-from tirjudge.profile import CheckpointFile, Lineage, Profile, load_profile, tokenizer_sha256
+from tirjudge.profile import CheckpointFile, Lineage, Profile, resolved_profile, tokenizer_sha256
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -73,7 +73,7 @@ def load_checkpoint(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFas
     """Load a checkpoint for training.
 
     Returns:
-        The model in float32, the tokenizer with its chat template, and the profile.
+        The model in float32, the tokenizer with its chat template, and the profile with the options of the template.
 
     Raises:
         CheckpointError: the checkpoint is missing or broken, or it was trained with different prompts, a different
@@ -85,7 +85,7 @@ def load_checkpoint(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFas
     recover_folder(path)
     if not path.is_dir():
         raise CheckpointError(f"not a checkpoint folder: {path}")
-    profile = load_profile(path)
+    profile = resolved_profile(path)
     try:
         model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, local_files_only=True)
     except Exception as error:
@@ -118,6 +118,21 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
     tokenizer.chat_template = template
     return tokenizer
+
+
+def trained_profile(start: Path) -> Profile:
+    """Return the profile of a checkpoint that was trained from another one: the format of its prompts and the options of
+    its chat template are recorded.
+
+    Args:
+        start: Checkpoint folder with which training started.
+
+    Raises:
+        CheckpointError: `judge.json` or the chat template of the folder is broken.
+    """
+    profile = resolved_profile(start)
+    format = format_named(profile.format)
+    return profile.model_copy(update={"format": format.name, "format_sha256": format.sha256})
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:

@@ -339,14 +339,14 @@ class _Run:
     ) -> None:
         from transformers import AutoModelForCausalLM
 
-        from tirjudge_training.checkpoints import export_checkpoint, load_tokenizer, weights_sha256
+        from tirjudge_training.checkpoints import export_checkpoint, load_tokenizer, trained_profile, weights_sha256
 
         measured = {} if validation is None else validation.metrics()
         export_checkpoint(
             AutoModelForCausalLM.from_pretrained(trained.checkpoint, dtype="auto", local_files_only=True),
             load_tokenizer(start),
             out=out,
-            profile=resolved_profile(start),
+            profile=trained_profile(start),
             lineage=Lineage(
                 parent=weights_sha256(start),
                 run_id=self.folder.path.resolve().name,

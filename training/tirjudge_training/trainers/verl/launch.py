@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from tirjudge.engines.checkpoint import read_eos_token_ids
 from tirjudge.errors import TirjudgeError
 from tirjudge.profile import resolved_profile
-from tirjudge_training.checkpoints import write_checkpoint_file
+from tirjudge_training.checkpoints import trained_profile, write_checkpoint_file
 from tirjudge_training.trainers.base import OnStep, StageJob, TrainedStage
 from tirjudge_training.trainers.verl.data import LoopSettings, write_verl_dataset
 from tirjudge_training.trainers.verl.options import VerlSettings, check_settings, hydra_arguments, verl_options
@@ -60,7 +60,7 @@ def train_with_verl(
     if status != 0:
         raise VerlError(f"verl ended with status {status}; see {job.folder / 'verl.log'} for the reason")
     trained = last_checkpoint(job.folder)
-    write_checkpoint_file(trained.checkpoint, profile=resolved_profile(job.start))
+    write_checkpoint_file(trained.checkpoint, profile=trained_profile(job.start))
     return trained
 
 
