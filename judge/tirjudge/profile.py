@@ -38,6 +38,9 @@ class Profile(BaseModel):
     """Maximum length of a sequence, in tokens: prompt and answer together."""
     rollout_tokens: int = Field(default=8192, gt=0)
     """Maximum number of tokens generated in one rollout, over all turns."""
+    thinking_tokens: int = Field(default=8192, gt=0)
+    """Maximum number of tokens of all thoughts in one rollout. They are not part of `rollout_tokens`. A thought that
+    reaches the limit is closed, and the model answers."""
     observation_tokens: int = Field(default=1024, gt=0)
     """Maximum length of one observation (tool output with its delimiters), in tokens. Longer outputs are cut."""
     prompt_chars: int = Field(default=24_000, gt=0)
@@ -93,6 +96,8 @@ class Profile(BaseModel):
         """Return the profile under the field names of older files, so that the hashes of existing records stay
         valid."""
         values = self.model_dump(mode="json")
+        if self.thinking_tokens == Profile.model_fields["thinking_tokens"].default:
+            del values["thinking_tokens"]
         format, sha256 = values.pop("format"), values.pop("format_sha256")
         return {
             **values,

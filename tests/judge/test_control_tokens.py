@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from tirjudge.control_tokens import FAMILIES, NONE, ControlTokens
+from tirjudge.control_tokens import FAMILIES, NONE, ControlTokens, tag_literals
 from tirjudge.engines.scripted import ByteTokenizer
 from tirjudge.engines.tokenization import LocalTokenizer
 from tirjudge.formats.texts import neutralise
@@ -77,6 +77,33 @@ def tokenizer_with(*special: str, plain: tuple[str, ...] = ()) -> LocalTokenizer
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special])
     tokenizer.add_tokens([AddedToken(token) for token in plain])
     return LocalTokenizer(tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("source", "tags"),
+    [
+        ("{{- '<|im_start|>user\\n' }}{{ messages[0]['content'] }}", {"<|im_start|>"}),
+        ("{%- if a < b and c > d %}{{ x[i] }}{{ y[KEY] }}{%- endif %}", {"[KEY]"}),
+        ("{{ '<think>' }}</think><tool_call>\\n{\"name\": ", {"<think>", "</think>", "<tool_call>"}),
+        (
+            "[INST] [/INST] [gMASK] [|user|] [SYSTEM_PROMPT]",
+            {"[INST]", "[/INST]", "[gMASK]", "[|user|]", "[SYSTEM_PROMPT]"},
+        ),
+        ("<｜User｜><｜end▁of▁sentence｜><seed:think>", {"<｜User｜>", "<｜end▁of▁sentence｜>", "<seed:think>"}),
+        ("<br> <table> <p></p> <H1> < x > <> <1> [0] [-1] [:2] [a, b] ['x']", set()),
+        (f"<{'x' * 63}> <{'y' * 62}>", {f"<{'y' * 62}>"}),
+    ],
+)
+def test_tags_of_a_chat_template_are_found(source: str, tags: set[str]) -> None:
+    assert tag_literals(source) == tags
+
+
+def test_tags_of_a_template_are_broken_by_newer_formats_only() -> None:
+    known = ControlTokens.of(["<|im_end|>"], tags=["<think>", "<|im_end|>"])
+    assert known.broken("<think><|im_end|>") == "<think>< |im_end|>"
+    assert known.served.broken("<think><|im_end|>") == "< think>< |im_end|>"
+    assert NONE.served is NONE
+    assert ControlTokens.of(["a>"], tags=["a>"]).served.tokens == {"a>"}
 
 
 ODD = ("]~b]", "]~!b[", "[e~[", "<new:turn>", " <padded> ", "[e", "🙂turn🙂", "</new>")

@@ -20,7 +20,7 @@ Notes:
 from __future__ import annotations
 
 import codecs
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -85,6 +85,12 @@ class CharacterTokenizer:
     async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:
         """Return the control tokens of all known families, because the tokenizer of an endpoint is not known."""
         return FAMILIES
+
+    async def tokens_of(self, texts: Collection[str]) -> dict[str, Sequence[int]]:
+        return {text: (ord(text),) if len(text) == 1 else () for text in texts}
+
+    async def token_bytes(self, token_ids: Sequence[int]) -> list[bytes | None]:
+        return [b"" if i == BORDER else chr(i).encode() for i in token_ids]
 
     def decode(self, token_ids: Sequence[int]) -> str:
         return "".join(chr(i) for i in token_ids if i != BORDER)

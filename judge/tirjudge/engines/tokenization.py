@@ -6,7 +6,7 @@ because the bytes of one character may be split over several tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,6 +42,8 @@ class LocalTokenizer:
         added = tokenizer.get_added_tokens_decoder().values()
         special = [token.content for token in added if token.special]
         self._control_tokens = ControlTokens.of(special, tags=self.template.tags)
+        self._ids_of: dict[bytes, list[int]] = {}
+        """Bytes -> ids of the tokens with these bytes; filled when it is first needed."""
 
     @classmethod
     def load(cls, path: Path, *, chat_template_kwargs: Mapping[str, JsonValue] | None = None) -> LocalTokenizer:
@@ -81,6 +83,15 @@ class LocalTokenizer:
         """Return the added tokens that are marked as special, and in `served` also the tags of the chat template. Other
         added tokens are ordinary text."""
         return self._control_tokens
+
+    async def tokens_of(self, texts: Collection[str]) -> dict[str, Sequence[int]]:
+        if not self._ids_of:
+            for token_id, written in self.bytes_of.items():
+                self._ids_of.setdefault(written, []).append(token_id)
+        return {text: self._ids_of.get(text.encode(), ()) for text in texts}
+
+    async def token_bytes(self, token_ids: Sequence[int]) -> list[bytes | None]:
+        return [self.bytes_of.get(i, b"") for i in token_ids]
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Decode ids. Invalid UTF-8 becomes U+FFFD. Ids without a token (a padded vocabulary) decode to nothing."""

@@ -24,6 +24,7 @@ import httpx2
 from tirjudge.concurrency import gather_fail_fast
 from tirjudge.control_tokens import FAMILIES, ControlTokens, tag_literals, tags_in
 from tirjudge.engines.base import BaseEngine, EngineFacts
+from tirjudge.engines.probing import ProbingTokenizer
 from tirjudge.engines.vllm_answer import Reader, VLLMAnswer, check_reload, sampling_fields
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TirjudgeError, TurnRefused
 from tirjudge.http.exchange import CONNECT_S, KEEPALIVE_S
@@ -224,10 +225,11 @@ def _answer_of(body: Mapping[str, Any], *, sampling: Sampling) -> VLLMAnswer:
     )
 
 
-class RemoteTokenizer:
+class RemoteTokenizer(ProbingTokenizer):
     """Tokenizer and chat template of the server, over `/tokenize` and `/detokenize`."""
 
     def __init__(self, server: _Server) -> None:
+        super().__init__()
         self._server = server
         self._encoded: OrderedDict[str, list[int]] = OrderedDict()
         self._control_tokens: ControlTokens | None = None

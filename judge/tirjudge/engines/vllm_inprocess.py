@@ -21,6 +21,7 @@ from typing import Any
 
 from tirjudge.control_tokens import ControlTokens, tag_literals
 from tirjudge.engines.base import BaseEngine, EngineFacts
+from tirjudge.engines.probing import ProbingTokenizer
 from tirjudge.engines.vllm import ServedModel
 from tirjudge.engines.vllm_answer import Reader, VLLMAnswer, check_reload, sampling_fields
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TurnRefused
@@ -201,10 +202,11 @@ class AsyncVLLMEngine(BaseEngine):
             raise failure.logged_as(f"vLLM in this process: {type(error).__name__}") from error
 
 
-class TemplateTokenizer:
+class TemplateTokenizer(ProbingTokenizer):
     """Tokenizer from transformers, with its chat template."""
 
     def __init__(self, tokenizer: Any) -> None:
+        super().__init__()
         self._tokenizer = tokenizer
 
     async def encode(self, text: str) -> list[int]:

@@ -241,8 +241,10 @@ class BlockFormat:
         for turn in reversed(range(len(texts))):
             matches = list(pattern.finditer(texts[turn]))
             if matches:
-                label = matches[-1][1]
-                return FoundVerdict(label=label, turn=turn, start=matches[-1].start(1)) if label in labels else None
+                label, opens, start = matches[-1][1], matches[-1].start(), matches[-1].start(1)
+                opened = opens + len(f"<{verdict_tag(mode)}>")
+                found = FoundVerdict(label=label, turn=turn, opens=opens, opened=opened, start=start)
+                return found if label in labels else None
         return None
 
     def shown_output(self, result: ToolResult, *, limit: int, control_tokens: ControlTokens = FAMILIES) -> str:

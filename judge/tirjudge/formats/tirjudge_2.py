@@ -87,6 +87,8 @@ class Tirjudge2(BlockFormat):
             elif block is not None:
                 block.lines.append(line)
         if block is not None and not text.endswith(OUTPUT_FENCE) and any(map(str.strip, block.lines)):
+            if not block.lines[-1]:  # the text after the last line break
+                block.lines.pop()
             found.append(block.closed(end=len(text)))
         return found
 
