@@ -1,11 +1,11 @@
-"""Recompute published figures with this project's metrics, and report differences.
+"""Recompute published numbers with this project's metrics, and report differences.
 
     python benchmarks/crosscheck.py FOLDER --tables FOLDER_OF_CSV --json benchmarks/results/crosscheck.json
 
-FOLDER contains `expected.json`, a list of cases. The files that a case names are in the same folder; files of rows with
-graded responses may also be in the parent folder. No judge runs: the verdicts, scores, answers and program outcomes are
+FOLDER contains `expected.json`, a list of cases. The files that a case names are in the same folder; files with graded
+responses may also be in the parent folder. No judge runs: the verdicts, scores, answers and program outcomes are
 those published by the authors, and the project's metrics are computed from them. FOLDER_OF_CSV contains tables 1, 2 and 5
-of TIR-Judge as CSV.
+of the TIR-Judge paper as CSV.
 
 A figure agrees if it equals the printed one after rounding or truncation. Any other difference needs a known reason; the
 exit status is 1 if a difference has none.
@@ -45,7 +45,9 @@ Case = dict[str, Any]
 RANDOM_LETTERS = "for two prompts the official checker draws a random letter, so the published figure may be lower"
 ROUNDED_TWICE = "published: the mean of the four printed figures, rounded a second time"
 NUMBERS = ("published", "ours", "difference")
-THOUSANDS = r"our grader accepts one of 800 answers, 10000 for 10{,}000, that the authors' grader rejects"
+THOUSANDS = (
+    r"one of 800 answers is 10000 where 10{,}000 is expected; our grader accepts it, the authors' grader rejects it"
+)
 
 
 def main(
@@ -97,7 +99,7 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def judgebench(case: Case, folder: Path) -> Iterator[Check]:
-    """Check verdicts of two games per pair, or scores of reward models, with the benchmark's own rule."""
+    """Check the metrics of the official rule, computed from verdicts in both orders or from scores of reward models."""
     benchmark = BENCHMARKS.named("judgebench")
     wanted = case["select"]
     rows = [row for row in _lines(_file(case, folder)) if all(row[key] == wanted[key] for key in wanted)]
@@ -110,7 +112,7 @@ def judgebench(case: Case, folder: Path) -> Iterator[Check]:
         if rows[0][field] is None:
             continue
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-            # Both games of a pair have the same scores, in exchanged order.
+            # Both orders of a pair have the same scores, swapped.
             said = [row[field] if field == "decisions" else row[field][0] for row in rows]
             lines = [{"id": row["pair_id"], field: one} for row, one in zip(rows, said, strict=True)]
             file.writelines(json.dumps(line) + "\n" for line in lines)
@@ -203,14 +205,15 @@ def _credit(outcome: Any, *, tests: str) -> float:
 
 
 def ifeval(case: Case, folder: Path) -> Iterator[Check]:
-    """Check counts of followed instructions. The official checker decides two prompts at random, so there is a range."""
+    """Check counts of followed instructions. Expected counts are ranges, because the official checker's result is random for
+    two prompts."""
     problems = _problems(_file(case, folder))
     ours = [following(one.responses[0], Instructions.model_validate(dict(one.facts))) for one in problems]
     most = tally(ours)
     least = tally(_unlucky(one, problem) for one, problem in zip(ours, problems, strict=True))
     for name, (low, high) in case["expect"].items():
-        yield compared(case["id"], f"{name}, least count", published=low, ours=getattr(least, name))
-        yield compared(case["id"], f"{name}, most", published=high, ours=getattr(most, name))
+        yield compared(case["id"], f"{name}, lowest count", published=low, ours=getattr(least, name))
+        yield compared(case["id"], f"{name}, highest count", published=high, ours=getattr(most, name))
         of = most.num_prompts if name.startswith("prompt") else most.num_instructions
         printed = case["published"][name]
         is_between = low <= round(printed * of / 100) <= high
@@ -225,7 +228,7 @@ def ifeval(case: Case, folder: Path) -> Iterator[Check]:
 
 
 def _unlucky(one: Following, problem: BestOfNProblem) -> Following:
-    """Return the result for the worst case: every letter that the checker draws at random is wrong."""
+    """Return the result for the worst case: no instruction with a randomly drawn letter is followed."""
     if not problem.facts.get("nondeterministic_in_official_code"):
         return one
     kept = [kind != "keywords:letter_frequency" for kind in problem.facts["instruction_id_list"]]
@@ -252,7 +255,7 @@ def _percent(case: Case, figure: str, *, published: float, credits: Sequence[flo
 
 
 def competition_math(case: Case, folder: Path) -> Iterator[Check]:
-    """Check majority vote, reward model and oracle on 100 problems with 8 answers, with the file's grades and with ours."""
+    """Check majority vote, reward model and oracle on 100 problems of 8 answers, with the file's grades and with ours."""
     problems = _problems(_file(case, folder))
     given, ours = _given(problems), asyncio.run(_graded(problems, grader="math"))
     for by, graded, reason in (("given", given, ""), ("our grader", ours, _why_grades_differ(given, ours))):

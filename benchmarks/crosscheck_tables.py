@@ -1,7 +1,7 @@
 """Recompute the averages in the tables of TIR-Judge (arXiv 2510.23038) from the columns of the same row.
 
-The figures are printed with one decimal. So an average of printed figures may differ by 0.1: the rounding of its parts adds
-up to 0.05, and its own rounding adds up to 0.05.
+The figures are printed with one decimal. So an average of printed figures may differ by 0.1: the rounding of its parts
+contributes at most 0.05, and its own rounding at most 0.05.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _same_in_both(main: Sequence[Row], subsets: Sequence[Row]) -> Iterator[Check
             if other is not None and row[ours] and other[theirs]:
                 yield compared(
                     f"tir: {row['judge']}",
-                    f"{ours} in table 1, from table 5",
+                    f"{ours} in table 1, compared with table 5",
                     published=float(row[ours]),
                     ours=float(other[theirs]),
                     digits=1,

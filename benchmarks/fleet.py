@@ -3,9 +3,9 @@
     python -m benchmarks.fleet --out benchmarks/results/fleet.json
 
 The workers are `tirjudge worker` processes with the bundled judge. The rollout loop and the sandbox are the same as in
-the server. Sampling is greedy. The same requests are judged three times: with two workers, undisturbed; with a third
-worker added after a third of the judgments; and with these three workers, one of which is killed by SIGKILL after a
-third of the judgments.
+the server. Sampling is greedy. The same requests are judged three times: with two workers, undisturbed; with one
+more worker added after 1/3 of the judgments; and with these three workers, one of which is killed by SIGKILL after 1/3
+of the judgments.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python benchmarks/harness_kill.py --out benchmarks/results/harness_kill.json
 
-Judges generated pairs twice with `tirjudge bench run` and the bundled judge, through a `tirjudge serve` without records: once
-undisturbed, and once with `kill -9` of a random target at random points of the journal. A killed process is started again by
-the same command. Both runs must have the same decision for each item, and no request may be in the journal twice.
-Otherwise the exit status is 1.
+Judges generated pairs twice with `tirjudge bench run` and the bundled judge, through a `tirjudge serve` without records:
+once undisturbed, and once with `kill -9` of a random target whenever the journal reaches a randomly drawn number of lines.
+A killed process is started again by the same command. Both runs must have the same decision for each item, and no request
+may be in the journal twice. Otherwise the exit status is 1.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ FILLER = ("calm", "bright", "old", "quiet", "wide", "cold", "early", "green", "s
 
 def main(
     items: Annotated[int, typer.Option(help="Pairs to judge.")] = 500,
-    kills: Annotated[int, typer.Option(help="Processes to kill.")] = 20,
-    seed: Annotated[int, typer.Option(help="Seed of the pairs, the points and the targets.")] = 0,
+    kills: Annotated[int, typer.Option(help="Number of kills.")] = 20,
+    seed: Annotated[int, typer.Option(help="Seed of the pairs, and of the times and targets of the kills.")] = 0,
     concurrency: Annotated[int, typer.Option(help="As for `tirjudge bench run`.")] = 16,
     model: Annotated[Path | None, typer.Option(help="Checkpoint folder. Default: the bundled judge.")] = None,
     out: Out = None,
@@ -65,11 +65,11 @@ def main(
 def experiment(
     folder: Path, *, num_items: int, num_kills: int, seed: int, concurrency: int, model: Path | None
 ) -> dict[str, Any]:
-    """Make both runs, and compare them."""
+    """Execute both runs, and compare them."""
     data = folder / "natural.json"
     data.write_text(json.dumps(rows(num_items, seed=seed)))
     options = ["--data", str(data), "--part", "natural", "--seed", str(seed)]
-    # The server takes longer than the default to start again.
+    # Restarting the server takes longer than the default of --connect-retry-s.
     options += ["--concurrency", str(concurrency), "--connect-retry-s", "300", "--json"]
     with Setting(folder / "undisturbed", options=options, model=model) as setting:
         undisturbed_s = setting.run_to_the_end()
@@ -90,7 +90,7 @@ def experiment(
 
 
 def rows(num: int, *, seed: int) -> list[dict[str, Any]]:
-    """Generate pairs of which one response follows an instruction and the other does not. All pairs differ."""
+    """Generate pairs of a response that follows an instruction and one that does not. All pairs differ."""
     rng = random.Random(seed)
 
     def sentence(thing: str, num_words: int) -> str:
@@ -176,7 +176,7 @@ class Setting:
             self._runner = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, text=True)
 
     def run_to_the_end(self) -> float:
-        """Repeat the run until it has no failures, at most five times, and return the seconds."""
+        """Repeat the run until it has no failures, at most five times, and return the elapsed time in seconds."""
         started = monotonic()
         for _ in range(5):
             if self._runner is None or self._runner.poll() is not None:

@@ -70,7 +70,7 @@ async def measure(
 
 
 async def with_harness(client: AsyncClient, *, turns: Sequence[int], concurrency: int) -> float:
-    """Judge all items with the harness and a journal on disk, and return the seconds."""
+    """Judge all items with the harness and a journal on disk, and return the elapsed time in seconds."""
     failures: list[Exception] = []
 
     def note(number: int, answer: Judgment | Exception) -> None:
@@ -90,7 +90,7 @@ async def with_harness(client: AsyncClient, *, turns: Sequence[int], concurrency
 
 
 async def with_batches(client: AsyncClient, *, turns: Sequence[int], concurrency: int) -> float:
-    """Judge all items in batches, and return the seconds. Each batch takes as long as its slowest item."""
+    """Judge all items in batches, and return the elapsed time in seconds. Each batch takes as long as its slowest item."""
     began = perf_counter()
     for first in range(0, len(turns), concurrency):
         batch = range(first, min(first + concurrency, len(turns)))
@@ -99,7 +99,7 @@ async def with_batches(client: AsyncClient, *, turns: Sequence[int], concurrency
 
 
 def figures(turns: Sequence[int], *, elapsed_s: float, concurrency: int, turn_s: float) -> dict[str, Any]:
-    """Return the rate of one way, and its share of the ideal rate."""
+    """Return the throughput of one method, and its share of the ideal throughput."""
     ideal_s = sum(turns) * turn_s / concurrency
     return {
         "num_items": len(turns),
@@ -112,7 +112,7 @@ def figures(turns: Sequence[int], *, elapsed_s: float, concurrency: int, turn_s:
 
 
 def request(number: int, *, num_turns: int) -> JudgeRequest:
-    """Return a small pairwise request whose judgment takes `num_turns` turns; each number gives a different one."""
+    """Return a small pairwise request whose judgment takes `num_turns` turns; each number gives a different request."""
     return JudgeRequest(
         mode=Mode.PAIRWISE,
         prompt=f"Write sentence {number} about the sea; the verdict comes after programs: {num_turns - 1}.",

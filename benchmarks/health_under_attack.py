@@ -4,8 +4,8 @@
 
 Starts `tirjudge serve` with the bundled judge and `tirjudge sandbox serve`, with default settings and a temporary state
 folder. Each attack repeats for some seconds. Meanwhile another process requests `/health` every 20 ms, each time on a new
-connection, without waiting for the last response: if the server blocks for one second, fifty requests are delayed, and all
-of them count. A request without a response within ten seconds counts as ten seconds, and as unanswered.
+connection, without waiting for the previous response: if the server blocks for one second, fifty requests are delayed, and
+all of them count. A request without a response within ten seconds counts as ten seconds, and as unanswered.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def grader(template: str, *, sample: str = "x") -> Callable[[], bytes]:
 
 
 def action(text: str) -> Callable[[], bytes]:
-    """Return a function that makes a request of verl-tool."""
+    """Return a function that makes a request in verl-tool's format."""
     return as_json({"trajectory_ids": ["t"], "actions": [text]})
 
 
@@ -109,8 +109,8 @@ SPARSE = {
 }
 
 ATTACKS = (
-    ServiceAttack("nothing", kind="none"),
-    ServiceAttack("nothing at the sandbox", target="sandbox", kind="none"),
+    ServiceAttack("no attack", kind="none"),
+    ServiceAttack("no attack, sandbox", target="sandbox", kind="none"),
     ServiceAttack("honest judgments", "/v1/judge", as_json(POINTWISE)),
     # Parsing.
     ServiceAttack("nested markers in a chat", CHAT, chat(lambda: FENCED + "`")),
@@ -118,9 +118,9 @@ ATTACKS = (
     ServiceAttack("headings of a GOLD prompt", CHAT, chat(lambda: GOLD * 300 + "PREDICTED SOLUTION:\n" * 300 + SCORE)),
     ServiceAttack("open placeholders in a grader", GRADERS, grader("{{" * 18_000)),
     ServiceAttack("brackets of a placeholder", GRADERS, grader("{{item" + "[0]" * 100_000 + "}}")),
-    ServiceAttack("turns without an end", "/get_reward", as_json({"query": "<|im_start|>user\n" * 60_000})),
-    ServiceAttack("thoughts without an end", "/classify", as_json({"input": "<think>" * 150_000})),
-    ServiceAttack("instructions without an end", "/classify", as_json({"input": "[INST] <s>" * 100_000})),
+    ServiceAttack("unclosed turns", "/get_reward", as_json({"query": "<|im_start|>user\n" * 60_000})),
+    ServiceAttack("unclosed think tags", "/classify", as_json({"input": "<think>" * 150_000})),
+    ServiceAttack("unclosed instruction tags", "/classify", as_json({"input": "[INST] <s>" * 100_000})),
     ServiceAttack("open python tags", OBSERVE, action("<python>" * 20_000), target="sandbox"),
     ServiceAttack("open input blocks", OBSERVE, action("```input\n" * 50_000), target="sandbox"),
     ServiceAttack("open blocks after a program", OBSERVE, action(PROGRAM + OPEN_BLOCKS * 20_000), target="sandbox"),
@@ -182,7 +182,7 @@ ATTACKS = (
 
 def main(
     seconds: Annotated[float, typer.Option(help="Seconds per attack.")] = 5.0,
-    only: Annotated[str, typer.Option(help="Part of the names of the attacks to run. Default: all.")] = "",
+    only: Annotated[str, typer.Option(help="Run only attacks whose names contain this text. Default: all.")] = "",
     num_idle: Annotated[int, typer.Option(help="Connections that the attacks hold open.")] = 500,
     out: Out = None,
 ) -> None:
@@ -230,7 +230,7 @@ class Attacker:
     address: Address
     num_idle: int
     answers: Counter[str] = field(default_factory=Counter)
-    """HTTP status or kind of failure -> number."""
+    """HTTP status or kind of failure -> how often it occurred."""
     num_bytes: int = 0
     """Bytes sent."""
     _body: bytes = b""
@@ -284,7 +284,7 @@ class Attacker:
             for _ in range(1000):
                 connection.sendall(b"x-a: b\r\n" * 8192)
                 self.num_bytes += 8 * 8192
-        self.answers["took 64 MB of headers"] += 1
+        self.answers["accepted 64 MB of headers"] += 1
 
     def _hold(self, timeout_s: float) -> None:
         if self.attack.kind == "none" or len(self._held) >= self.num_idle:
@@ -298,7 +298,7 @@ class Attacker:
 
 
 def wait_until_quiet(address: Address, *, asker: ProcessPoolExecutor) -> None:
-    """Wait until the server has finished the work of the last attack."""
+    """Wait until the server has finished the work of the previous attack."""
     give_up_at = monotonic() + QUIET_WITHIN_S
     while monotonic() < give_up_at:
         if max(asker.submit(ask_for_health, address, ASK_EVERY_S).result()) * 1000 < QUIET_MS:
@@ -322,7 +322,7 @@ def ask_for_health(address: Address, seconds: float) -> list[float]:
 
 
 async def health_s(address: Address) -> float:
-    """Return the seconds until a 200 of `/health`, or `UNANSWERED_S` after another status or a failure."""
+    """Return the seconds until `/health` responds with status 200, or `UNANSWERED_S` after any other status or a failure."""
     began = perf_counter()
     try:
         async with asyncio.timeout(UNANSWERED_S):
@@ -338,7 +338,7 @@ async def health_s(address: Address) -> float:
 
 
 def spread(latencies: list[float]) -> dict[str, Any]:
-    """Return percentiles of latencies in seconds, as milliseconds."""
+    """Return percentiles in milliseconds of latencies given in seconds."""
     cuts = quantiles(latencies, n=100)
     return {
         "num_asked": len(latencies),

@@ -3,9 +3,10 @@
     python benchmarks/plan_engine.py perf_points.csv --out benchmarks/results/plan_engine.json
 
 The file is `derived/csv/perf_points.csv` of silybench-data (CC BY 4.0): vLLM 0.30 with Qwen3-8B on one H100. Each client
-sends its next request when it has received a response. The coefficients of a step are fitted to some of the inter-token
-latencies and to the time to first token of a single client. Then the throughput of every point is calculated with the
-plan's formula and the rounded coefficients of the package. The fit does not use these throughputs.
+sends its next request when it has received a response. The coefficients of the time of a decoding step are fitted to some
+of the inter-token latencies and to the time to first token of a single client. Then the throughput of every point is
+calculated with the formula of `tirjudge plan` and the rounded coefficients that are part of tirjudge. The fit does not use
+these throughputs.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ KV_TOKENS = {"bf16": 377_024, "fp8": 430_272}
 FITTED = ("decode", "balanced")
 """Prefixes of the names of the workloads whose inter-token latencies are fitted."""
 FITTED_UP_TO = 64
-"""Maximum number of clients for the fit. With more clients, the cache was full or prompts were computed all the time."""
+"""Maximum number of clients for the fit. With more clients, the cache was full, or each step also had prefill."""
 
 GPU, MODEL = GPUS["h100"], MODELS["8B"]
 
@@ -62,7 +63,7 @@ def measure(name: str, *, points: list[Point]) -> dict[str, Any]:
 
 
 def fit(points: list[Point], *, precision: str) -> dict[str, float]:
-    """Return the shares of the data sheet figures, by least squares of relative errors."""
+    """Return the achieved shares of the data sheet's peak values, fitted by least squares of relative errors."""
     rows = []
     for point in points:
         num = int(point["concurrency"])

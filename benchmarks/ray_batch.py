@@ -1,11 +1,11 @@
-"""Measure `tirjudge batch --ray` with a scripted model: survival of a killed node, and throughput by number of actors.
+"""Measure `tirjudge batch --ray` with a scripted model: recovery from a killed node, and throughput by number of actors.
 
     python -m benchmarks.ray_batch --out benchmarks/results/ray_batch.json
 
 Two nodes are two sets of Ray processes on one machine, with two logical cores each. The first part judges a file while the
 second node is killed (SIGKILL to all of its processes): every key must have exactly one result, and the correct one. The
-second part judges another file with 1, 2 and 4 actors and a model with a fixed latency, like one behind a URL; this shows
-how well the cluster keeps its judges busy. It also judges with a model without latency, which shows the overhead of Ray
+second part judges another file with 1, 2 and 4 actors and a model with a fixed latency, which simulates a remote model; this
+shows how well the cluster keeps its judges busy. It also judges with a model without latency, which shows the overhead of Ray
 and of the loop. Exits with status 1 if a result is missing, wrong or duplicated.
 """
 
@@ -45,7 +45,7 @@ NODE = {"num_cpus": 2, "object_store_memory": 200 * 1024 * 1024}
 def main(
     items: Annotated[int, typer.Option(help="Judgments while a node is killed. 0: skip this part.")] = 5_000,
     timed: Annotated[int, typer.Option(help="Judgments with each number of actors. 0: skip this part.")] = 1_600,
-    delay_ms: Annotated[float, typer.Option(help="Milliseconds that the model takes per text.")] = 500.0,
+    delay_ms: Annotated[float, typer.Option(help="Latency of the model per completion, in milliseconds.")] = 500.0,
     concurrency: Annotated[int, typer.Option(help="Judgments in flight per actor.")] = 16,
     out: Out = None,
 ) -> None:

@@ -76,9 +76,9 @@ def main(
     option: Annotated[
         list[str] | None, typer.Option(help='Argument of SandboxPool, such as image="NAME". Repeatable.')
     ] = None,
-    patience: Annotated[float, typer.Option(help="Factor for all time limits, for an emulated machine.")] = 1.0,
+    patience: Annotated[float, typer.Option(help="Factor for all time limits, such as on a slow machine.")] = 1.0,
 ) -> None:
-    """Run the cases, and print which attacks are held."""
+    """Run the cases, and print which attacks are contained."""
     cases = [
         replace(case, probe=replace(case.probe, max_wall=patience * case.probe.max_wall))
         for case in (load_cases(file) if file else ATTACKS)
@@ -132,8 +132,10 @@ async def run_cases(
 
 
 async def look_around(box: Backend, *, slots: int, package: str) -> set[str]:
-    """Return what programs find on every slot, in the warm interpreter with `package`. Empty `package`: in the warm
-    interpreter without packages."""
+    """Return the environments that programs see on all slots, in the warm interpreter with `package`.
+
+    Empty `package`: in the warm interpreter without packages.
+    """
     code = f"{LOOK_AROUND}\nimport {package}" if package else LOOK_AROUND
     return {result.stdout for result in await on_every_slot(box, code, slots=slots)}
 
@@ -162,7 +164,7 @@ async def left_behind(baseline: Footprint, *, seconds: float) -> list[str]:
         if not any(num > 0 for num in more.values()):
             return []
         if time.monotonic() > end - seconds / 2:
-            reap_adopted()  # their parent may have died first
+            reap_adopted()  # the parent of a leftover process may have died before it
         if time.monotonic() > end:
             return [f"{num} more {name.removeprefix('num_')} than before" for name, num in more.items() if num > 0]
         await asyncio.sleep(0.05)
@@ -193,10 +195,10 @@ class Attempt:
             if self._case.probe.pair:
                 text = everything(results.pop())
                 forbidden = ("BREACH", *self._case.probe.pair_lacks)
-                breaches += [f"the program beside it: {line_with(word, text)!r}" for word in forbidden if word in text]
+                breaches += [f"the paired program: {line_with(word, text)!r}" for word in forbidden if word in text]
             breaches += [text for result in results for text in judged(result, self._case.probe)]
             if self._case.probe.distinct and len({result.stdout for result in results}) < len(results):
-                breaches.append("two runs printed the same")
+                breaches.append("two runs printed the same output")
             breaches += await self._aftermath(normal)
         except (SandboxUnavailable, TimeoutError) as error:
             breaches.append(f"the sandbox failed: {type(error).__name__} {error}")
@@ -235,11 +237,13 @@ class Attempt:
                     breaches.append(f"the next program ended as {result.outcome}: {result.error}")
                 breaches += [f"the next program: {text}" for text in probe.lacks if text in everything(result)]
                 missing = [text for text in probe.then_has if text not in result.stdout]
-                breaches += [f"the next program lacks {text}" for text in missing if result.outcome is Outcome.OK]
+                breaches += [
+                    f"the output of the next program lacks {text}" for text in missing if result.outcome is Outcome.OK
+                ]
         package = next((name for name in WARM_PACKAGES if f"import {name}" in self._case.code), "")
         found_now = await look_around(self._box, slots=self._slots, package=package)
         for found in found_now - normal:
-            breaches.append(f"the next program finds another environment: {difference(found, normal)}")
+            breaches.append(f"the next program sees a changed environment: {difference(found, normal)}")
         return breaches
 
     @contextlib.asynccontextmanager
@@ -283,7 +287,7 @@ def judged(result: ExecResult, probe: Probe) -> list[str]:
 
 
 def everything(result: ExecResult) -> str:
-    """Return all texts of a result."""
+    """Return stdout, error and stderr of a result as one string."""
     return "\n".join((result.stdout, result.error or "", getattr(result, "stderr", "")))
 
 
@@ -295,7 +299,7 @@ def line_with(word: str, text: str) -> str:
 def difference(found: str, normal: set[str]) -> str:
     """Return the first line of `found` that no text of `normal` contains."""
     known = {line for text in normal for line in text.splitlines()}
-    return next((line[:200] for line in found.splitlines() if line not in known), "less than before")
+    return next((line[:200] for line in found.splitlines() if line not in known), "(lines are missing)")
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def cgroups(pid: int) -> set[str]:
 
 
 def private_mb(pids: Iterable[int]) -> float:
-    """Return the memory of processes that is not shared, in MiB. Fast."""
+    """Return the unshared memory of processes, in MiB. This is fast."""
     total = 0
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -221,7 +221,7 @@ class Canaries:
         }
 
     def touched(self, code: str = "") -> list[str]:
-        """Return what changed on the host since the last call, one line per change.
+        """Return what changed on the host since the previous call, one line per change.
 
         Args:
             code: Source of the programs that ran. A new file on the host counts if its name occurs in the code, or if its
@@ -233,13 +233,15 @@ class Canaries:
         if self._process.poll() is not None or "\nState:\tT" in self._proc("status"):
             found.append("the canary process was killed or stopped")
         elif self._proc("limits") != self._limits:
-            found.append("the canary process has other limits")
+            found.append("the resource limits of the canary process were changed")
         found += self._visitors()
         if _interpreter_state() != self._interpreter:
             found.append("the interpreter's files were changed")
             self._interpreter = _interpreter_state()
         files = _host_files()
-        found += [f"a file on the host: {path}" for path in sorted(files - self._files) if _is_of_program(path, code)]
+        found += [
+            f"a new file on the host: {path}" for path in sorted(files - self._files) if _is_of_program(path, code)
+        ]
         self._files = files
         return found
 
@@ -278,7 +280,7 @@ def planted_canaries() -> Iterator[Canaries]:
 
 
 def _interpreter_state() -> list[object]:
-    """Return metadata of the standard library, and the files through which code could be loaded at the start of Python."""
+    """Return metadata of the standard library, and the files that can load code at interpreter startup."""
     library = os.path.dirname(os.__file__)
     folders = [folder for folder in (library, f"{library}/site-packages", *sys.path) if os.path.isdir(folder)]
     files = [
@@ -293,7 +295,7 @@ def _host_files() -> set[str]:
 
 
 def _is_of_program(path: str, code: str) -> bool:
-    """Whether a program made a file, rather than another process of this machine.
+    """Whether a file was created by a program in the sandbox, and not by another process on this machine.
 
     True if the name up to the first digit occurs in the code, or if the owner is a user of the sandbox.
     """

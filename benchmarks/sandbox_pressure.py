@@ -4,7 +4,8 @@
     python benchmarks/sandbox_pressure.py --as-user 12345 --python /opt/venv/bin/python
 
 At each level, `tirjudge sandbox serve --slots 2 --memory-mb 128` runs in a group of 600 MiB and 1,024 processes and threads.
-For 60 seconds two connections send all attacks in turn, and a third one sends honest programs with a known output. The level
+For 60 seconds, each of two connections cycles through all attacks, and a third one sends honest programs with a known
+output. The level
 holds if the service and its fork servers were not restarted, every honest program ended with its expected output, and no
 attack got through. Exits with status 1 if a level does not hold. Needs root and writable control groups.
 """
@@ -54,8 +55,8 @@ def main(
         list[str] | None, typer.Option(help="Level. Repeatable. Default: all that do not need an image.")
     ] = None,
     seconds: Annotated[float, typer.Option(help="Seconds per level.")] = 60.0,
-    memory_mb: Annotated[int, typer.Option(help="Memory limit of the group, MiB.")] = 600,
-    pids: Annotated[int, typer.Option(help="Limit of processes and threads of the group.")] = 1024,
+    memory_mb: Annotated[int, typer.Option(help="Memory limit of the group in MiB.")] = 600,
+    pids: Annotated[int, typer.Option(help="Maximum number of processes and threads in the group.")] = 1024,
     as_user: Annotated[int | None, typer.Option(help="User id of the service. Default: this user.")] = None,
     python: Annotated[str, typer.Option(help="Interpreter of the service.")] = sys.executable,
     json_out: JsonOut = None,
@@ -89,7 +90,7 @@ async def small_group(*, memory_mb: int, pids: int) -> AsyncIterator[Cgroup]:
 
 
 def enter(group: Cgroup, *, user: int | None) -> None:
-    """Enter the group and become the user; called in the service's process before it starts."""
+    """Enter the group and become the user; called in the child process before it executes the service."""
     group.hold(os.getpid())
     if user is not None:
         os.setgroups([])

@@ -342,7 +342,7 @@ def contradictions(result: ExecResult, *, limits: Limits, text: str) -> dict[str
 
 
 def all_texts(result: ExecResult) -> str:
-    """Return all texts of a result, including its files."""
+    """Return stdout, error, stderr and the files of a result as one string."""
     files = (data.decode(errors="replace") for data in result.files.values())
     return "\n".join((result.stdout, result.error or "", result.stderr, *files))
 

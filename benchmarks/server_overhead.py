@@ -1,12 +1,12 @@
-"""Measure CPU time and throughput of the server itself, for the defaults of `tirjudge plan`.
+"""Measure CPU time and throughput of the server itself, the source of the defaults of `tirjudge plan`.
 
     python benchmarks/server_overhead.py --out benchmarks/results/server_overhead.json
     python benchmarks/server_overhead.py --num-judgments 0 --num-remote 400 --out benchmarks/results/server_programs.json
 
-`speed` is measured with `server_scripted.py`, whose model answers immediately; the model's share of the CPU time is
-0.04 ms per text. All requests differ, so no judgment is shared or found in the cache. CPU time is measured for the
-server process only; programs run in other processes. `remote` is measured with the bundled judge in a worker behind
-HTTP; each judgment sends three requests to the worker.
+The result `speed` is measured with `server_scripted.py`, whose model answers immediately; the model's share of the CPU time
+is 0.04 ms per completion. All requests differ, so no judgment is shared or found in the cache. CPU time is measured for the
+server process only; programs run in other processes. The result `remote` is measured with the bundled judge in a worker
+behind HTTP; each judgment sends three requests to the worker.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(
 
 
 async def measure_speed(num_programs: int, *, with_records: bool, num_judgments: int) -> dict[str, Any]:
-    """Measure one server at each concurrency. Its queue is long enough for the highest one."""
+    """Measure one server at each concurrency. Its queue is long enough for the highest concurrency."""
     rounds = []
     with TemporaryDirectory() as folder:
         records = str(Path(folder, "records.db")) if with_records else "none"

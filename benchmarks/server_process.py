@@ -58,7 +58,7 @@ class RunningServer:
         return times.user + times.system
 
     async def judge_all(self, num_judgments: int, *, concurrency: int) -> list[float]:
-        """Send judge requests, `concurrency` in flight, and return the seconds of each.
+        """Send judge requests, `concurrency` in flight, and return the duration of each in seconds.
 
         Raises:
             ClientResponseError: a response is not a success.

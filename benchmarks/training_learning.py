@@ -10,7 +10,8 @@ finished runs are not repeated. Two runs execute concurrently, with one thread e
     distill     SFT on a teacher's trajectories, then RL; the teacher is the best judge of `zero`
     text        RL without tools on the same data (Figure 4a)
     single      RL on one task, evaluated on all tasks like the other experiments (Figure 3)
-    paper, robust   one round of sampling and SFT after the same RL, with either rejection rule, without the gate
+    paper, robust   one round of sampling and SFT from the first RL checkpoint of `zero`, with the rejection rule `paper`
+                    or `robust`, without the gate
     t3rl, majority  RL on pseudo-labels: verified votes weighted 4, and plain majority
     artist      RL with ARTIST's additive reward
     unmasked    RL with the programs' outputs in the loss, as if the model had written them
@@ -71,7 +72,7 @@ EXPERIMENTS = (
 
 def main(
     runs: Annotated[Path, typer.Argument(help="Folder of the runs.")],
-    seed: Annotated[list[int], typer.Option(help="Seed of a run of each experiment. Repeatable.")] = [1],  # noqa: B006
+    seed: Annotated[list[int], typer.Option(help="Seed: each experiment is run once per seed. Repeatable.")] = [1],  # noqa: B006
     only: Annotated[list[str], typer.Option(help="Name of an experiment. Repeatable. Default: all.")] = [],  # noqa: B006
     sets: Annotated[list[str], typer.Option("--set", help="Override of a recipe key, for all runs. Repeatable.")] = [],  # noqa: B006
     jobs: Annotated[int, typer.Option(help="Runs executed concurrently.")] = 2,

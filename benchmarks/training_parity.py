@@ -69,7 +69,7 @@ def seen_of(turns: Sequence[Asked]) -> Seen:
         start, token_ids = len(turn.prompt_ids), turn.completion.token_ids
         num = len(token_ids) - turn.completion.num_appended
         while num and whole[start + num - 1] != token_ids[num - 1]:
-            num -= 1  # the loop drops the end of a turn that another turn follows
+            num -= 1  # the loop drops the end-of-turn token if another turn follows
         mask[start - len(prompt_ids) : start - len(prompt_ids) + num] = [1] * num
     return Seen(prompt_ids=prompt_ids, ids=whole[len(prompt_ids) :], mask=tuple(mask))
 
@@ -93,7 +93,7 @@ def draw_items(num_rollouts: int, *, seed: int) -> list[TrainingItem]:
 
 
 def same_order(item: TrainingItem, *, seed: int, temperature: float) -> tuple[TrainingItem, JudgeRequest]:
-    """Return the item in the order in which a judgment shows it, and the judgment's request with a vote per rollout."""
+    """Return the item with its responses in the order shown in a judgment, and the request with one vote per rollout."""
     request = item.request(seed=seed, temperature=temperature)
     ordered = item if item.mode is Mode.POINTWISE else replace(item, order=content_order(request))
     return ordered, request.model_copy(update={"votes": GROUP_SIZE})
@@ -102,7 +102,7 @@ def same_order(item: TrainingItem, *, seed: int, temperature: float) -> tuple[Tr
 async def through_collector(
     items: Sequence[TrainingItem], *, seed: int, temperature: float, pool: SandboxPool
 ) -> tuple[list[TrainingSample], float]:
-    """Collect trajectories, and return them with the seconds."""
+    """Collect trajectories, and return them with the elapsed time in seconds."""
     num_groups = sum(item.num_groups for item in items)
     async with EmbeddedPolicy(bundled_checkpoint(), sandbox=pool) as policy:
         order = EpochOrder(items, seed=seed)
@@ -153,7 +153,10 @@ async def seen_through(path: Any, requests: Sequence[JudgeRequest], *, pool: San
 
 
 def num_mismatches(some: Sequence[Seen], others: Sequence[Seen]) -> int:
-    """Return how many rollouts of each path have no rollout with equal ids and mask in the other path."""
+    """Return the number of rollouts of one path without a counterpart (equal ids and mask) in the other path.
+
+    If `others` is longer, its surplus rollouts are counted too.
+    """
     return sum((Counter(some) - Counter(others)).values()) + max(0, len(others) - len(some))
 
 

@@ -12,10 +12,10 @@ The same pairwise items are processed in four modes with `--concurrency` rollout
 - `batch`: the judge with a synchronous batch per turn. A batch of rollouts starts together; each turn starts when all of
   them are ready for it, and ends for all when the slowest ends.
 
-Every pass has a unique cache salt, so no pass finds the prefixes of another one. Tokens are those that vLLM generated.
+Every pass has a unique cache salt, so no pass hits cached prefixes of another pass. Tokens are those that vLLM generated.
 
-With `--apart` the engine has a separate core, as it would have a GPU. Otherwise it shares the cores with its API process, the
-judge and the programs.
+With `--apart` the engine has a core of its own, which stands for a GPU. Otherwise it shares the cores with its API process,
+the judge and the programs.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class SynchronousEngine(BaseEngine):
         return completion
 
     def leave(self) -> None:
-        """Note that one rollout has ended."""
+        """Record the end of one rollout."""
         self.num_active -= 1
         self._release()
 
@@ -116,7 +116,7 @@ class Modes:
     concurrency: int
 
     async def loop(self, salt: str) -> tuple[Pass, Recorded]:
-        """Judge all items, and record the requests of the engine."""
+        """Judge all items, and record the requests to the engine."""
         recorded, began = Recorded(engine=self.engine), time.perf_counter()
         with coming_from(salt):
             await judge_all(self.requests, engine=recorded, sandbox=self.pool, concurrency=self.concurrency)
@@ -164,7 +164,7 @@ def num_tokens(asked: Asked) -> int:
 
 
 async def measure(server: VLLMServer, *, num_items: int, rounds: int, concurrency: int) -> dict[str, Any]:
-    """Make all passes, and return rates and ratios."""
+    """Run all passes, and return rates and ratios."""
     items = generate_items(Mode.PAIRWISE, count=num_items, seed=5, mixture=Mixture(), held_out=True)
     requests = [item.request(seed=5, temperature=0.0) for item in items]
     engine = VLLMEngine(server.url)
@@ -192,7 +192,7 @@ async def measure(server: VLLMServer, *, num_items: int, rounds: int, concurrenc
 
 
 def in_turn(modes: Sequence[str], number: int) -> list[str]:
-    """Return the order of the modes in a round, so that each mode is equally often early and late in a round."""
+    """Return the order of the modes in a round, so that each mode runs early and late in a round equally often."""
     start = number // 2 % len(modes)
     turned = [*modes[start:], *modes[:start]]
     return turned if number % 2 == 0 else turned[::-1]

@@ -52,6 +52,17 @@ BANNED = {
     "come(?:s)? about": "happens",
     "for ever": "forever",
     "of its own accord": "unprompted",
+    "in any case": "case-insensitive, or delete it",
+    "counts? half": "counts as 0.5",
+    "without attack": "without an attack, without the attack",
+    "also if": "even if, or two sentences",
+    "highest scored": "highest-scoring",
+    "best rated": "highest-rated",
+    r"replac(?:e|es|ing) [\w ]{1,40} by (?:the|those|a|an|any|another|others?)": "replace X with Y",
+    r"another \w+ than": "a different, differs from",
+    r"other \w+ than those": "different, differs from",
+    "makes? (?:a|the|both) runs?": "run, execute",
+    "in order to": "to",
 }
 """Phrase -> what to write in its place. Each was found in text that readers did not understand at first reading."""
 

@@ -28,7 +28,7 @@ from tirjudge_harness.run_store import JudgmentStore
 from tirjudge_harness.runner import Runner, run_all
 
 SHOWN_BAD_ROWS = 20
-"""Number of invalid rows that are printed. The others are counted."""
+"""Maximum number of invalid rows that are printed. Further ones are only counted."""
 
 
 T = TypeVar("T")
@@ -47,11 +47,11 @@ class RunContext:
     """Prices of tokens, to show the cost."""
 
     def progress(self, num: int, *, title: str) -> RunProgress:
-        """Return the progress of `num` requests."""
+        """Return a progress display for `num` requests."""
         return RunProgress(num, console=self.console, title=title, prices=self.prices)
 
     def runner(self, store: JudgmentStore) -> Runner:
-        """Return a runner for the judge that uses this store."""
+        """Return a runner that sends requests to the judge and keeps the answers in the store."""
         pace = Pace(most=self.concurrency)
         return Runner(self.opened.judge, identity=self.opened.identity, store=store, pace=pace)
 
@@ -131,10 +131,10 @@ async def judge_plan(
 
     Args:
         plan: all requests of the run.
-        benchmark: provides the rule for the accuracy in the progress.
+        benchmark: provides the scoring rule for the accuracy in the progress display.
         out: folder of the run.
         context: the judge.
-        title: title of the progress. Empty: the name of the benchmark.
+        title: title of the progress display. Empty: the name of the benchmark.
 
     Raises:
         InputError: the folder belongs to another run.
@@ -153,7 +153,7 @@ async def judge_plan(
         runner = context.runner(answers)
 
         def count(example: str) -> None:
-            """Count one answered request. An example counts for the accuracy when all its requests are answered."""
+            """Count one answered request. An example counts toward the accuracy once all its requests are answered."""
             num_open[example] -= 1
             if num_open[example]:
                 return

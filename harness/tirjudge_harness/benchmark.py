@@ -27,13 +27,13 @@ class HubSource:
     """Name of the split. `*`: all splits; each row then gets the name of its split as the column `split`."""
     config: str | None = None
     revision: str = "main"
-    """Commit of the repository, which makes results reproducible."""
+    """Branch or commit of the repository. With a commit, results are reproducible."""
     files: str | None = None
     """A file of the repository, or a URL, to read. None: the default files."""
 
 
 def every_pair(outline: ExampleMetadata, mode: Mode) -> list[tuple[int, ...]]:
-    """Return each pair of a right and a wrong response, as indexes; listwise, one tuple of all responses."""
+    """Return each pair of a right and a wrong response, as indexes. In listwise mode: one tuple of all indexes."""
     if mode is Mode.LISTWISE:
         return [tuple(range(outline.num_responses))]
     wrong = [index for index in range(outline.num_responses) if index not in outline.correct]
@@ -51,7 +51,7 @@ class Benchmark:
     citation: str
     """Authors, year and title of the paper, or a URL."""
     sources: Mapping[str, HubSource]
-    """Source of each part, by the name of the part, such as a split."""
+    """Name of a part, such as a split -> its source."""
     columns: tuple[str, ...]
     """Columns that each row must have."""
     examples: Callable[[Row, str], Iterable[Example]]
@@ -63,10 +63,10 @@ class Benchmark:
     modes: tuple[Mode, ...] = (Mode.PAIRWISE, Mode.POINTWISE)
     """Supported modes. The first is the default."""
     compared: Compared = every_pair
-    """Return the comparisons of an example, as tuples of response indexes. Pairwise and listwise, each comparison is one
-    request; pointwise, the scores of its responses are compared."""
+    """Return the comparisons of an example, as tuples of response indexes. In pairwise and listwise mode, each comparison is
+    one request. In pointwise mode, the scores of the responses in a comparison are compared."""
     official: Mapping[Mode, Official] = field(default_factory=lambda: DEFAULT_OFFICIAL)
-    """The official rule for each mode. A missing mode uses the default rule: one order, ties count half."""
+    """The official rule for each mode. A missing mode uses the default rule: one order, a tie counts as 0.5."""
 
     @property
     def default_parts(self) -> tuple[str, ...]:

@@ -29,9 +29,10 @@ def judge(
     """Judge the items of a file, and report how often the judge is right.
 
     Accuracy covers the items with a label, with Wilson's 95 % interval. A judgment scores 1 if it names the labeled
-    response, and 0 otherwise. Pointwise, k responses that share the highest score get 1/k each. In the other modes, a
-    tie and an abstention score 0, and the summary also counts them separately. Failed items are not scored; run the
-    same command again to retry them. The exit status is 1 if an item failed, or if no judgment was made.
+    response, and 0 otherwise. In pointwise mode, if k responses share the highest score and the labeled one is among them,
+    the judgment scores 1/k. In the other modes, a tie and an abstention score 0, and the summary also counts them
+    separately. Failed items are not scored; run the same command again to retry them. The exit status is 1 if an item
+    failed, or if no judgment was made.
     """
     from dataclasses import asdict
     from json import dumps

@@ -1,5 +1,5 @@
 """Typed access to the columns of a row. Every function raises KeyError if the column is missing, and ValueError with the
-name of the column if the value has another type.
+name of the column if the value has a different type.
 
 The cells of a CSV file are text: numbers are parsed, and lists and objects are parsed as JSON.
 """

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import typer
+from pydantic import JsonValue
 
 from tirjudge.formats import FIRST_FORMAT
 from tirjudge.http.retry_events import on_retry
 from tirjudge.opening import BUNDLED, address_of, open_judge
+from tirjudge.template_options import parse_options
 from tirjudge.tools.base import ToolOptions
 from tirjudge_harness.items import InputError, as_input_error
 from tirjudge_harness.runner import JudgeOne
@@ -39,14 +41,18 @@ class OpenJudge:
     """Hash of the model. None: unknown."""
     format: str | None = None
     """Name of the prompt format. None: `tirjudge/1`, the only format of older runs and servers."""
+    chat_template_kwargs: Mapping[str, JsonValue] | None = None
+    """Options of the model's chat template. None: unknown."""
 
     @property
     def identity(self) -> dict[str, Any]:
         """JSON data that identifies the judge. With a fingerprint, it does not contain the location of the model."""
-        format = {} if self.format is None else {"format": self.format}
+        known: dict[str, Any] = {} if self.format is None else {"format": self.format}
+        if self.chat_template_kwargs:
+            known["chat_template_kwargs"] = dict(self.chat_template_kwargs)
         if self.fingerprint is not None:
-            return {"model": self.model, "fingerprint": self.fingerprint, **format}
-        return {"kind": self.kind, "url": self.url, "model": self.model, **format}
+            return {"model": self.model, "fingerprint": self.fingerprint, **known}
+        return {"kind": self.kind, "url": self.url, "model": self.model, **known}
 
 
 def open_chosen_judge(options: JudgeOptions, *, tools: Sequence[str]) -> AbstractAsyncContextManager[OpenJudge]:
@@ -66,6 +72,7 @@ def open_chosen_judge(options: JudgeOptions, *, tools: Sequence[str]) -> Abstrac
     if options.url is not None:
         local = {"--slots": options.slots, "--allow-unsafe-sandbox": options.allow_unsafe_sandbox}
         local |= {"--tool": options.tool, "--format": options.format}
+        local |= {"--chat-template-kwargs": options.chat_template_kwargs}
         _reject(named | local, other="--url, because the server has its own model and sandbox")
         _check_address(options.url, option="--url")
         return _open_server(options.url, api_key=options.api_key, connect_retry_s=options.connect_retry_s)
@@ -135,10 +142,14 @@ async def _open_model(options: JudgeOptions, *, tools: Sequence[str]) -> AsyncIt
         checkpoint=options.model, engine_urls=engines, chat_url=options.chat_url, chat_model=options.chat_model
     )
     kind, _, place = address.partition(":")
+    with as_input_error():
+        kwargs = parse_options(options.chat_template_kwargs)
     opening = open_judge(
         address,
         tools=tools,
-        options=EngineOptions(profile=options.model if engines else None, key=options.chat_api_key),
+        options=EngineOptions(
+            profile=options.model if engines else None, key=options.chat_api_key, chat_template_kwargs=kwargs
+        ),
         tool_options=ToolOptions(slots=options.slots, allow_unsafe_sandbox=options.allow_unsafe_sandbox),
         format=options.format,
     )
@@ -152,4 +163,5 @@ async def _open_model(options: JudgeOptions, *, tools: Sequence[str]) -> AsyncIt
             model=judge.profile.name,
             fingerprint=judge.weights.version,
             format=_recorded(judge.format.name),
+            chat_template_kwargs=judge.profile.chat_template_kwargs,
         )

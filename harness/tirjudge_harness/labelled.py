@@ -49,7 +49,8 @@ class Labelled:
 
     mode: Mode
     by_rule: dict[str, Evaluation]
-    """Rule name -> evaluation, for each rule with enough orders in at least one example. A tie counts half, no verdict 0."""
+    """Rule name -> evaluation, for each rule with enough orders in at least one example. A tie counts as 0.5, a missing
+    verdict as 0."""
     agreement: Agreement | None
     """Agreement of the first order with the label. A tie is a category. None: the file has scores."""
     both_orders: BothOrders | None

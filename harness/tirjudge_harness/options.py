@@ -21,6 +21,7 @@ from tirjudge.options import (
     AllowUnsafeSandbox,
     ChatApiKey,
     ChatModel,
+    ChatTemplateKwargs,
     ChatUrl,
     Checkpoint,
     Engines,
@@ -105,6 +106,7 @@ class JudgeOptions:
     allow_unsafe_sandbox: AllowUnsafeSandbox = False
     tool: ToolNames = None
     format: FormatName = None
+    chat_template_kwargs: ChatTemplateKwargs = None
 
     def opened(self, *, tools: Tools) -> AbstractAsyncContextManager[OpenJudge]:
         """Return the selected judge.

@@ -1,6 +1,6 @@
 """Protocols: the orders and votes to request, and the rule that scores the decisions.
 
-paper         one order, drawn from a hash of the content; equal scores count half (TIR-Judge, App. D, E)
+paper         one order, drawn from a hash of the content; equal scores count as 0.5 (TIR-Judge, App. D, E)
 official      the official rule of each benchmark
 both_orders   two opposite orders; right only if both are right
 votes=N       the majority of N rollouts in one order
@@ -55,4 +55,4 @@ def find_protocol(name: str) -> Protocol:
 
 
 DEFAULT_OFFICIAL = {mode: Official(counting=ScoringRule()) for mode in Mode}
-"""The rule of a benchmark without an official rule for a mode: one order, ties count half."""
+"""The rule of a benchmark without an official rule for a mode: one order, a tie counts as 0.5."""

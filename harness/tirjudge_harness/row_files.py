@@ -131,7 +131,7 @@ def _of_parquet(content: bytes, source: str) -> Iterator[NumberedRow]:
     try:
         table = pq.read_table(pa.BufferReader(content))
     except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{source}: not parquet: {error}") from None
+        raise InputError(f"{source}: cannot be read as Parquet: {error}") from None
     return numbered(table.to_pylist())
 
 

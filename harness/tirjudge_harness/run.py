@@ -93,7 +93,7 @@ class RunManifest(StoredModel):
     """Judged parts. Empty: the default parts of the benchmark."""
     mode: Mode
     protocol: str
-    """Protocol of the table at the end of the run. A report can use another protocol."""
+    """Protocol of the table at the end of the run. A report can use a different protocol."""
     orders: Literal["single", "both"]
     votes: int
     tools: Literal["auto", "on", "off"] = "auto"
@@ -146,6 +146,7 @@ class BenchmarkRun:
 
     @property
     def protocol(self) -> Protocol:
+        """The protocol that the manifest names."""
         return find_protocol(self.manifest.protocol)
 
     @property

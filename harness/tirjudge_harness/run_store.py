@@ -187,7 +187,7 @@ def resume(file: Path, manifest: Manifest, *, compared: Callable[[Manifest], Map
 
     Raises:
         StorageError: the folder holds another run.
-        InputError: the manifest is damaged, or belongs to another command.
+        InputError: the manifest is damaged, or belongs to a different command.
     """
     if not file.exists():
         return None
@@ -207,7 +207,7 @@ def read_stored(file: Path, *, model: type[T]) -> T:
     except OSError as error:
         raise InputError(f"{file.parent} is not a run folder: {file.name}: {error.strerror}") from error
     except ValidationError as error:
-        raise InputError(f"{file}: damaged, or written by another command: {error.errors()[0]['msg']}") from error
+        raise InputError(f"{file}: damaged, or written by a different command: {error.errors()[0]['msg']}") from error
 
 
 def write_output(path: Path, content: str | bytes | memoryview) -> None:

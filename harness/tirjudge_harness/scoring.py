@@ -1,8 +1,8 @@
 """Score the judgment of a labeled item with `tirjudge.right.is_right`.
 
-A judgment scores 1 if it names the labeled response and 0 if it names another response. Pointwise, scores are compared
-as the judge wrote them, and k responses that share the highest score get 1/k each. In the other modes, a tie and an
-abstention score 0, and the summary also counts them separately.
+A judgment scores 1 if it names the labeled response and 0 if it names a different response. In pointwise mode, scores are
+compared as the judge wrote them; if k responses share the highest score and the labeled one is among them, the judgment
+scores 1/k. In the other modes, a tie and an abstention score 0, and the summary also counts them separately.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class Collection:
     def add(self, found: Example, *, place: str) -> None:
         """Add an example.
 
-        Two rows with the same id and different texts are two examples, because some benchmarks repeat ids between parts.
+        Two rows with the same id and different content are two examples, because some benchmarks repeat ids between parts.
         Examples with the same prompt are in one cluster, unless the benchmark sets another cluster.
 
         Raises:

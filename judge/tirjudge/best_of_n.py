@@ -1,6 +1,6 @@
 """Select the best of N responses to one prompt with a judge. The library, the harness and the server share this code.
 
-A ranking strategy (`tirjudge.strategies`) orders the responses. Equal texts are judged once and share the result.
+A ranking strategy (`tirjudge.strategies`) orders the responses. Identical responses are judged once and share the result.
 Responses of equal rank are ordered by how many of them have the same answer (TIR-Judge, App. E), then by their
 position.
 """

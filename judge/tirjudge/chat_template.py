@@ -10,7 +10,6 @@ The rendered text already has every special token, such as the one at the beginn
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property, lru_cache
@@ -25,26 +24,17 @@ from jinja2.parser import Parser
 from jinja2.runtime import Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
-from pydantic import JsonValue
 
+from tirjudge.control_tokens import tag_literals
 from tirjudge.errors import CheckpointError
+from tirjudge.template_options import NO_THINKING, PROBE_TEXT, TemplateOptions, check_options
 
 CHATML = resources.files("tirjudge").joinpath("chatml.jinja").read_text(encoding="utf-8")
 """Template of a checkpoint folder that has none."""
 
-NO_THINKING: Mapping[str, JsonValue] = {"enable_thinking": False}
-"""Default options of a template that has the option."""
-
-RESERVED_OPTIONS = frozenset(
-    {"add_generation_prompt", "chat_template", "continue_final_message", "documents", "messages", "tokenize", "tools"}
-)
-"""Names that are no options of a template, because the judge sets them."""
-
 THOUGHT, THOUGHT_END = "<think>", "</think>"
 
-_PROBE_TEXT = "Is 7 > 5?"
-_PROBE = ({"role": "user", "content": _PROBE_TEXT},)
-_TAG = re.compile(r"</?[A-Za-z_][\w.:-]{0,63}>|\[/?[A-Z_]{2,64}\]")
+_PROBE = ({"role": "user", "content": PROBE_TEXT},)
 
 
 class ChatTemplate:
@@ -70,7 +60,7 @@ class ChatTemplate:
         source: str,
         *,
         special_tokens: Mapping[str, str] | None = None,
-        kwargs: Mapping[str, JsonValue] | None = None,
+        kwargs: TemplateOptions | None = None,
         origin: str = "chat template",
     ) -> None:
         self.source = source
@@ -84,14 +74,14 @@ class ChatTemplate:
             raise CheckpointError(f"{origin}: {_in_one_line(error)}") from error
         self.kwargs = check_options(kwargs or {})
         self._reads_parts = False
-        self._reads_parts = _PROBE_TEXT not in self._rendered(kwargs=self.kwargs)
-        if self._reads_parts and _PROBE_TEXT not in self._rendered(kwargs=self.kwargs):
+        self._reads_parts = PROBE_TEXT not in self._rendered(kwargs=self.kwargs)
+        if self._reads_parts and PROBE_TEXT not in self._rendered(kwargs=self.kwargs):
             raise CheckpointError(f"{origin}: the content of a user message does not appear in the prompt")
         if kwargs is None and self._rendered(kwargs=NO_THINKING) != self._rendered(kwargs={}):
             self.kwargs = dict(NO_THINKING)
 
     @classmethod
-    def load(cls, folder: Path, *, kwargs: Mapping[str, JsonValue] | None = None) -> ChatTemplate:
+    def load(cls, folder: Path, *, kwargs: TemplateOptions | None = None) -> ChatTemplate:
         """Load the template of a checkpoint folder: `chat_template.jinja`, else `chat_template` in
         `tokenizer_config.json` (of several templates the one named `default`), else ChatML.
 
@@ -113,6 +103,20 @@ class ChatTemplate:
             origin = f"{config_file}: chat_template"
             return cls(_default_of(given, origin=origin), special_tokens=special_tokens, kwargs=kwargs, origin=origin)
         return cls(CHATML, kwargs=kwargs, origin="ChatML")
+
+    @classmethod
+    def of_tokenizer(cls, tokenizer: Any, *, kwargs: TemplateOptions | None = None) -> ChatTemplate | None:
+        """Return the template of a tokenizer of transformers; None: it has none in Jinja's language.
+
+        Raises:
+            CheckpointError: as in the constructor.
+        """
+        source = getattr(tokenizer, "chat_template", None)
+        if isinstance(source, Mapping):
+            source = source.get("default")
+        if not isinstance(source, str):
+            return None
+        return cls(source, special_tokens=tokenizer.special_tokens_map, kwargs=kwargs)
 
     def render(self, messages: Iterable[Mapping[str, str]], *, add_generation_prompt: bool = True) -> str:
         """Render a conversation.
@@ -138,7 +142,7 @@ class ChatTemplate:
         """
         return self.render([{"role": "user", "content": text}])
 
-    def with_options(self, kwargs: Mapping[str, JsonValue] | None) -> ChatTemplate:
+    def with_options(self, kwargs: TemplateOptions | None) -> ChatTemplate:
         """Return the template with other options.
 
         Raises:
@@ -148,9 +152,9 @@ class ChatTemplate:
 
     @cached_property
     def tags(self) -> frozenset[str]:
-        """Tag-shaped literals of the template, such as `<think>`, `<tool_call>` and `[INST]`."""
+        """Tag-shaped literals of the template, such as `<think>`, `<tool_call>` and `[INST]`, without tags of HTML."""
         lexed = _environment().lex(self.source)
-        return frozenset(tag for _, kind, text in lexed if kind in ("data", "string") for tag in _TAG.findall(text))
+        return frozenset(tag for _, kind, text in lexed if kind in ("data", "string") for tag in tag_literals(text))
 
     @cached_property
     def opens_thought(self) -> bool:
@@ -172,7 +176,7 @@ class ChatTemplate:
         self,
         messages: Iterable[Mapping[str, str]] = _PROBE,
         *,
-        kwargs: Mapping[str, JsonValue],
+        kwargs: TemplateOptions,
         add_generation_prompt: bool = True,
     ) -> str:
         try:
@@ -193,39 +197,19 @@ class ChatTemplate:
         return {**message, "content": content}
 
 
-def check_options(kwargs: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return the options of a template as a dict.
-
-    Raises:
-        CheckpointError: an option has a reserved name.
-    """
-    if reserved := sorted(RESERVED_OPTIONS & kwargs.keys()):
-        raise CheckpointError(f"chat_template_kwargs: {', '.join(reserved)} is set by the judge; remove it")
-    return dict(kwargs)
-
-
-def parse_options(text: str) -> dict[str, JsonValue]:
-    """Parse the options of a template from JSON.
-
-    Raises:
-        ValueError: the text is not a JSON object, or an option has a reserved name.
-
-    >>> parse_options('{"enable_thinking": true}')
-    {'enable_thinking': True}
-    """
-    example = """give a JSON object such as '{"enable_thinking": true}'"""
-    try:
-        kwargs = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"chat template options {text!r:.80}: {_in_one_line(error)}; {example}") from error
-    if not isinstance(kwargs, dict):
-        raise ValueError(f"chat template options {text!r:.80}: not an object; {example}")
-    return check_options(kwargs)
+def refuse_channels(*, origin: str) -> CheckpointError:
+    """Return the error about a model that writes in channels, as gpt-oss does."""
+    return CheckpointError(
+        f"{origin}: the model writes in channels (the harmony format of gpt-oss). Its thoughts and answers are told apart "
+        "only by control tokens, and its turns end before a program's output can follow, so its token ids cannot be "
+        "continued; serve it with vLLM and judge through its chat route: "
+        "--chat-url http://HOST:8000/v1 --chat-model NAME"
+    )
 
 
-def starts_with_channel(prompt: str) -> bool:
-    """Whether a rendered prompt is that of a model that writes in channels, as gpt-oss does. For servers that do not
-    show their template."""
+def writes_channels(prompt: str) -> bool:
+    """Whether a rendered prompt is that of a model that writes in channels. For servers that do not show their
+    template."""
     return "<|start|>assistant" in prompt
 
 
@@ -308,7 +292,9 @@ class _Generation(Extension):
     def parse(self, parser: Parser) -> nodes.CallBlock:
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-        return nodes.CallBlock(self.call_method("_content"), [], [], body).set_lineno(line)
+        block = nodes.CallBlock(self.call_method("_content"), [], [], body)
+        block.set_lineno(line)
+        return block
 
     def _content(self, caller: Macro) -> str:
         return caller()

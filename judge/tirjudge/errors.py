@@ -69,4 +69,4 @@ class PromptTooLong(TirjudgeError, ValueError):
 
 
 class CheckpointError(TirjudgeError, ValueError):
-    """A checkpoint cannot be loaded or written, or was trained for another prompt format."""
+    """A checkpoint cannot be loaded or written, or was trained for a different prompt format."""

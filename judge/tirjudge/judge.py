@@ -118,6 +118,7 @@ class Judge:
             mode=request.mode,
             model=self.profile.name,
             model_version=session.model_version,
+            chat_template_kwargs=self.profile.chat_template_kwargs,
             verdict=verdict,
             rollouts=[_record(vote, mode=request.mode) for vote in votes],
             usage=_usage(votes),

@@ -15,6 +15,7 @@ from tirjudge.engines.base import Engine
 from tirjudge.errors import CheckpointError, EngineUnavailable
 from tirjudge.formats import format_named
 from tirjudge.profile import Profile, load_profile, tokenizer_sha256
+from tirjudge.template_options import TemplateOptions, shown_options
 from tirjudge.weights_lock import WeightsLock
 
 DECIDES_NOTHING = frozenset({"transformers_version", "dtype", "torch_dtype", "_name_or_path", "use_cache"})
@@ -27,7 +28,10 @@ MEASURED = frozenset({"real_rows.json", "scores.json", "training.json"})
 """Checkpoint files about training and measured quality. They are not part of the fingerprint."""
 
 SERVED_SIZES = tuple(
-    sorted(Profile.model_fields.keys() - {"name", "context_tokens", "format", "format_sha256", "tokenizer_sha256"})
+    sorted(
+        Profile.model_fields.keys()
+        - {"name", "context_tokens", "format", "format_sha256", "tokenizer_sha256", "chat_template_kwargs"}
+    )
 )
 """Profile fields that a weight swap must not change."""
 
@@ -46,6 +50,8 @@ class Model:
     """Entries of `config.json` that affect the output. None: not known, because the model is behind a URL."""
     tokenizer_sha256: str | None = None
     """Hash of the tokenizer. None: not known, because the model is behind a URL."""
+    chat_template: str | None = None
+    """Source of the chat template. None: not known, because the model is behind a URL."""
 
     @property
     def fingerprint(self) -> str | None:
@@ -58,7 +64,7 @@ class Model:
         return self.engine.ended
 
     async def swap(self, checkpoint: Path) -> str:
-        """Replace the weights by those of another checkpoint of the same model.
+        """Replace the weights with those of another checkpoint of the same model.
 
         Running judgments finish with the old weights. New judgments wait until the swap is complete. The name of the
         model does not change, because clients request it by name.
@@ -111,10 +117,19 @@ class Model:
                 raise _differs(folder / "judge.json", f"{name} is {getattr(theirs, name)}", f"{getattr(ours, name)}")
         if theirs.format is not None and format_named(theirs.format) is not format_named(ours.format):
             raise _differs(folder / "judge.json", f"format is {theirs.format}", format_named(ours.format).name)
+        if theirs.chat_template_kwargs not in (None, ours.chat_template_kwargs or {}):
+            given = f"chat_template_kwargs is {shown_options(theirs.chat_template_kwargs)}"
+            raise _differs(folder / "judge.json", given, shown_options(ours.chat_template_kwargs))
+        if self.chat_template not in (None, chat_template_of(folder)):
+            raise _differs(folder, "another chat template", "its own")
         if config != self.config:
-            raise _differs(folder / "config.json", "another model", "its own")
+            raise CheckpointError(
+                f"{folder / 'config.json'}: differs from the served model; restart the server to serve it"
+            )
         if self.tokenizer_sha256 not in (None, tokenizer_sha256_of(folder)):
-            raise _differs(folder / "tokenizer.json", "another tokenizer", "its own")
+            raise CheckpointError(
+                f"{folder / 'tokenizer.json'}: differs from the served model; restart the server to serve it"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +148,8 @@ class EngineOptions:
     """Called with the URL of a server that hangs. None: no callback."""
     vllm_arguments: Sequence[str] = ()
     """Command line arguments of `vllm serve`, for vLLM in this process."""
+    chat_template_kwargs: TemplateOptions | None = None
+    """Options of the chat template. None: those of the profile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,13 +219,28 @@ def tokenizer_sha256_of(checkpoint: Path) -> str:
     return tokenizer_sha256(path)
 
 
-def identity_of(checkpoint: Path) -> dict[str, Any]:
-    """Return the fields of `Model` that identify a checkpoint: `config` and `tokenizer_sha256`.
+def chat_template_of(checkpoint: Path) -> str:
+    """Return the source of a checkpoint's chat template, without surrounding whitespace.
 
     Raises:
-        CheckpointError: the folder has no `config.json` or no `tokenizer.json`, or one of them is broken.
+        CheckpointError: the template is broken.
     """
-    return {"config": decisive_config(checkpoint), "tokenizer_sha256": tokenizer_sha256_of(checkpoint)}
+    from tirjudge.chat_template import ChatTemplate
+
+    return ChatTemplate.load(checkpoint, kwargs={}).source.strip()
+
+
+def identity_of(checkpoint: Path) -> dict[str, Any]:
+    """Return the fields of `Model` that identify a checkpoint: `config`, `tokenizer_sha256` and `chat_template`.
+
+    Raises:
+        CheckpointError: the folder has no `config.json` or no `tokenizer.json`, or a file is broken.
+    """
+    return {
+        "config": decisive_config(checkpoint),
+        "tokenizer_sha256": tokenizer_sha256_of(checkpoint),
+        "chat_template": chat_template_of(checkpoint),
+    }
 
 
 def _differs(path: Path, theirs: str, served: str) -> CheckpointError:

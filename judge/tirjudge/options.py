@@ -71,6 +71,15 @@ FormatName = Annotated[
         help="Prompt format; default: the format of the checkpoint, or tirjudge/2.",
     ),
 ]
+ChatTemplateKwargs = Annotated[
+    str | None,
+    typer.Option(
+        "--chat-template-kwargs",
+        envvar="TIRJUDGE_CHAT_TEMPLATE_KWARGS",
+        metavar="JSON",
+        help="""Options of the model's chat template, such as '{"enable_thinking": true}'; default: no thinking.""",
+    ),
+]
 ToolNames = Annotated[
     list[str] | None,
     typer.Option("--tool", envvar="TIRJUDGE_TOOL", help="A tool that the model may call; repeatable; default: python."),

@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 
 from tirjudge.errors import CheckpointError
 from tirjudge.formats import FIRST_FORMAT, format_named
+from tirjudge.template_options import TemplateOptions, check_options, shown_options
 
 LOOP_VERSION = 1
 """Value of `loop_version` in older files, which stands for `format: tirjudge/1`."""
@@ -21,6 +22,12 @@ LOOP_VERSION = 1
 OF_TRAINING = ("format_sha256", "prompts_sha256", "lineage", "metrics")
 """Fields of a trained checkpoint. A file with one of them and without a format was trained for `tirjudge/1`, which was
 the only format then."""
+
+
+class HasTemplateOptions(Protocol):
+    """The part of a tokenizer that knows its chat template."""
+
+    async def chat_template_kwargs(self) -> TemplateOptions | None: ...
 
 
 class Profile(BaseModel):
@@ -62,6 +69,9 @@ class Profile(BaseModel):
     field `prompts_sha256`."""
     tokenizer_sha256: str | None = None
     """`tokenizer_sha256` of the tokenizer used in training. None: not recorded."""
+    chat_template_kwargs: dict[str, JsonValue] | None = None
+    """Options of the chat template in every prompt, in training and in serving. None: `{"enable_thinking": false}` if
+    the template has this option, else `{}`; older files of trained judges mean `{}`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -80,7 +90,14 @@ class Profile(BaseModel):
         for name, value in older.items():
             if value is not None and values.get(name) is None:
                 values[name] = value
+        if values.get("format_sha256") is not None and values.get("chat_template_kwargs") is None:
+            values["chat_template_kwargs"] = {}
         return values
+
+    @field_validator("chat_template_kwargs")
+    @classmethod
+    def _has_no_reserved_names(cls, kwargs: dict[str, JsonValue] | None) -> dict[str, JsonValue] | None:
+        return None if kwargs is None else check_options(kwargs)
 
     def asked_in(self, format: str) -> Profile:
         """Return the profile with that format.
@@ -92,12 +109,38 @@ class Profile(BaseModel):
             raise CheckpointError(f"format: {format} given, but {self.name} was trained for {self.format}")
         return self.model_copy(update={"format": format})
 
+    def rendered_with(self, kwargs: TemplateOptions | None) -> Profile:
+        """Return the profile with these options of the chat template. None: unchanged.
+
+        Raises:
+            CheckpointError: the model was trained with other options.
+        """
+        if kwargs is None or kwargs == self.chat_template_kwargs:
+            return self
+        if self.was_trained_on_format:
+            raise CheckpointError(
+                f"chat_template_kwargs: {shown_options(kwargs)} given, but {self.name} was trained with "
+                f"{shown_options(self.chat_template_kwargs)}; remove --chat-template-kwargs"
+            )
+        return self.model_copy(update={"chat_template_kwargs": dict(kwargs)})
+
+    async def resolved_by(self, tokenizer: HasTemplateOptions) -> Profile:
+        """Return the profile with the options of the chat template that the opened tokenizer uses.
+
+        Raises:
+            CheckpointError, EngineUnavailable: as in `Tokenizer.chat_template_kwargs`.
+        """
+        kwargs = await tokenizer.chat_template_kwargs()
+        return self.model_copy(update={"chat_template_kwargs": None if kwargs is None else dict(kwargs)})
+
     def as_first_written(self) -> dict[str, Any]:
         """Return the profile under the field names of older files, so that the hashes of existing records stay
         valid."""
         values = self.model_dump(mode="json")
         if self.thinking_tokens == Profile.model_fields["thinking_tokens"].default:
             del values["thinking_tokens"]
+        if not self.chat_template_kwargs:
+            del values["chat_template_kwargs"]
         format, sha256 = values.pop("format"), values.pop("format_sha256")
         return {
             **values,
@@ -155,6 +198,19 @@ def load_profile(checkpoint: Path) -> Profile:
     return read_checkpoint_file(checkpoint).profile
 
 
+def resolved_profile(checkpoint: Path) -> Profile:
+    """Return the profile of a checkpoint folder, with the options of its chat template resolved.
+
+    Raises:
+        CheckpointError: as in `read_checkpoint_file`, or the chat template is broken.
+    """
+    from tirjudge.chat_template import ChatTemplate
+
+    profile = load_profile(checkpoint)
+    template = ChatTemplate.load(checkpoint, kwargs=profile.chat_template_kwargs)
+    return profile.model_copy(update={"chat_template_kwargs": template.kwargs})
+
+
 def read_checkpoint_file(checkpoint: Path) -> CheckpointFile:
     """Read the `judge.json` of a checkpoint folder and check that this release supports it.
 
@@ -175,7 +231,7 @@ def read_checkpoint_file(checkpoint: Path) -> CheckpointFile:
         raise CheckpointError(f"{path}: {error}") from error
     if file.format_sha256 not in (None, found.sha256):
         raise CheckpointError(
-            f"{path}: trained on other prompts than those of this release; retrain it or use the release it came with"
+            f"{path}: its training prompts differ from those of this release; retrain it or use the release it came with"
         )
     _check_tokenizer(file.tokenizer_sha256, path=checkpoint / "tokenizer.json")
     return file
@@ -188,7 +244,7 @@ def _check_tokenizer(trained_with: str | None, *, path: Path) -> None:
     found = tokenizer_sha256(path)
     if found != trained_with:
         raise CheckpointError(
-            f"{path}: another tokenizer ({found[:12]}) than the checkpoint was trained with ({trained_with[:12]})"
+            f"{path}: tokenizer {found[:12]} differs from the tokenizer of the training, {trained_with[:12]}"
         )
 
 

@@ -661,6 +661,9 @@ class Judgment(Wire):
     model_version: str | None = None
     """Fingerprint of the weights and the tokenizer that made the whole judgment. None: not known, because the model is
     behind a URL."""
+    chat_template_kwargs: dict[str, JsonValue] | None = Field(default=None, exclude_if=lambda kwargs: not kwargs)
+    """Options of the model's chat template in every prompt, such as `{"enable_thinking": false}`. Omitted: the template
+    has no such option, or its options are not known, as behind a chat endpoint."""
     verdict: Verdict
     """The final verdict."""
     rollouts: list[RolloutRecord]

@@ -43,7 +43,7 @@ from tirjudge_web.openapi import BARE, describe_requests
 Model = TypeVar("Model", bound=BaseModel)
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
-"""Default maximum size of a request body, bytes."""
+"""Default maximum size of a request body in bytes."""
 
 OPEN_PATHS = ("/health", "/ready", "/metrics", PING_PATH)
 """Paths that need no API key, because they run no program."""
@@ -134,7 +134,7 @@ def _programs(service: SandboxService, *, max_body_bytes: int) -> APIRouter:
         """Run a program given in SandboxFusion's format."""
         asked = await read(request, RunCodeRequest)
         if asked.language != "python":
-            message = f'language: {shown(asked.language)} given, this sandbox runs "python"'
+            message = f'language: expected "python", got {shown(asked.language)}'
             raise Refused(invalid(message, param="language", code="invalid_value"))
         try:
             return _json(to_json(await while_connected(request.receive, run_code(asked, service=service))))

@@ -25,7 +25,7 @@ _NUM_TASKS = 64
 _SLACK_BYTES = 16 << 20
 """Memory added to the limit for kernel overhead: page tables, pipes, copied pages of the interpreter."""
 _REMOVAL_S = 2.0
-"""How long the kernel may take to release the dead processes of a group, seconds."""
+"""Maximum time in seconds for the kernel to release the dead processes of a group."""
 
 _numbers = itertools.count()
 
@@ -135,7 +135,7 @@ class Cgroup:
             self._memory_bytes = memory_bytes
 
     def memory_kill(self) -> MemoryKill:
-        """Return why the kernel killed a process of the group since the last call."""
+        """Return why the kernel killed a process of the group since the previous call."""
         num_kills, num_full = _count(self._kills, b"oom_kill"), _count(self._full, b"max")
         was_killed, was_full = num_kills > self._num_kills, num_full > self._num_full
         self._num_kills, self._num_full = num_kills, num_full

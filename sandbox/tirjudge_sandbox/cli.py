@@ -28,9 +28,9 @@ _UNAVAILABLE = 70
 
 _DEFAULTS = Limits()
 
-CpuS = Annotated[float, typer.Option(help="CPU time limit of a program, seconds.")]
-WallS = Annotated[float, typer.Option(help="Wall time limit of a program, seconds.")]
-MemoryMb = Annotated[int, typer.Option(help="Memory limit of a program, MiB.")]
+CpuS = Annotated[float, typer.Option(help="CPU time limit of a program in seconds.")]
+WallS = Annotated[float, typer.Option(help="Wall time limit of a program in seconds.")]
+MemoryMb = Annotated[int, typer.Option(help="Memory limit of a program in MiB.")]
 ChosenLevel = Annotated[
     IsolationLevel | None, typer.Option(help="Isolation level. Default: the strongest that works on this machine.")
 ]
@@ -141,12 +141,12 @@ def serve(
     image: Image = None,
     allow_unsafe: AllowUnsafe = False,
     max_body_mb: Annotated[
-        int, typer.Option(min=1, help="Maximum size of a request body, MiB; a larger one gets a 413.")
+        int, typer.Option(min=1, help="Maximum size of a request body in MiB; a larger one gets a 413.")
     ] = 16,
     max_answer_mb: Annotated[
         int,
         typer.Option(
-            min=1, help="Maximum total output and files of the programs of one request, MiB; more gets a 413."
+            min=1, help="Maximum total output and files of the programs of one request, in MiB; more gets a 413."
         ),
     ] = 64,
     grace_s: Annotated[
@@ -248,7 +248,7 @@ async def _run_once(pool: SandboxPool, *, code: str, arguments: dict[str, Any]) 
 def _pairs(given: list[str] | None, *, option: str) -> dict[str, str]:
     for pair in given or []:
         if "=" not in pair:
-            raise ValueError(f"{option}: {pair!r} given, expected name=...")
+            raise ValueError(f"{option}: expected name=..., got {pair!r}")
     return dict(pair.split("=", 1) for pair in given or [])
 
 

@@ -36,10 +36,10 @@ from tirjudge_sandbox.protocol import ProgramJob, ProgramReport
 from tirjudge_sandbox.slot_process import LevelUnavailable, SlotLost, SlotProcess, SlotServer
 
 START_S = 60.0
-"""Timeout for the start of a container, seconds."""
+"""Timeout in seconds for the start of a container."""
 
 DAEMON_S = 30.0
-"""Timeout of requests to the Docker daemon, seconds. The daemon hangs if a runtime hangs, as gVisor does on some
+"""Timeout in seconds of requests to the Docker daemon. The daemon hangs if a runtime hangs, as gVisor does on some
 virtual machines."""
 
 RELAY_S = 2.0

@@ -58,7 +58,7 @@ class Diagnosis:
     level: str | None
     """The level that a pool chooses. None: a pool does not start."""
     print_ms: float | None
-    """Median time of a program that prints a line, milliseconds. None if no level works."""
+    """Median time in milliseconds of a program that prints a line. None if no level works."""
 
 
 async def diagnose(*, image: str | None = None, slots: int | None = None, limits: Limits | None = None) -> Diagnosis:
@@ -106,7 +106,7 @@ async def _try_level(level: IsolationLevel, *, image: str | None) -> Finding:
 
 
 async def _try_out(level: str, *, image: str | None) -> tuple[list[Finding], float]:
-    """Run the attacks at a level. Also return the median time of a program that prints a line, milliseconds."""
+    """Run the attacks at a level. Also return the median time in milliseconds of a program that prints a line."""
     async with SandboxPool(slots=1, level=level, limits=ATTACK_LIMITS, image=image) as pool:
         times_s = []
         for _ in range(_NUM_TIMED):

@@ -37,7 +37,7 @@ from tirjudge_sandbox.protocol import (
 from tirjudge_sandbox.slot_process import LevelUnavailable, SlotLost, SlotProcess, SlotServer
 
 START_S = 30.0
-"""Timeout for the start of a fork server, seconds."""
+"""Timeout in seconds for the start of a fork server."""
 
 GRACE_S = 5.0
 """Seconds that a process has to end before it is killed."""
@@ -273,7 +273,7 @@ class ForkServer(SlotServer):
         return ForkedSlot(ours, pid, pidfd, server=self, cgroup=cgroup)
 
     def memory_ran_out(self) -> bool:
-        """Whether the kernel's OOM killer has killed any process since the last call."""
+        """Whether the kernel's OOM killer has killed any process since the previous call."""
         before, self._num_kills = self._num_kills, host_limits.num_oom_kills()
         return self._num_kills > before
 

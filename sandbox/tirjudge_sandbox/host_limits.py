@@ -68,7 +68,7 @@ class Need:
         return self.num_slots * _NUM_TASKS_PER_SLOT + _NUM_TASKS_BESIDE
 
     def most_memory_mb(self, *, host: HostLimits) -> int:
-        """Return the memory that every program can use concurrently, MiB; at least the limit of `limits`."""
+        """Return the memory in MiB that every program can use concurrently; at least the limit of `limits`."""
         spare_bytes = max(0, host.memory_bytes - self.num_bytes)
         return self.limits.memory_mb + (spare_bytes // self.num_slots >> 20)
 

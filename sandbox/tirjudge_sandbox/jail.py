@@ -189,7 +189,7 @@ def prepare(jail: Jail, *, scratch_bytes: int) -> ProgramSetup:
 
     Args:
         jail: result of `enter`.
-        scratch_bytes: expected size of the private directory; `adapt` changes it if the program needs another size.
+        scratch_bytes: expected size of the private directory; `adapt` changes it if the program needs a different size.
 
     Raises:
         JailError: the kernel refused.
@@ -549,7 +549,7 @@ def _python_directories() -> tuple[str, ...]:
 
 
 def _address_space() -> tuple[int, int]:
-    """Return the address space of the calling process and its writable private part, bytes."""
+    """Return the address space of the calling process and its writable private part, in bytes."""
     with open("/proc/self/statm") as file:
         fields = [int(field) * resource.getpagesize() for field in file.read().split()]
     return fields[0], fields[5]
@@ -586,7 +586,7 @@ def _limit_resources(job: ProgramJob, *, jail: Jail) -> None:
     wanted = {
         resource.RLIMIT_CPU: math.ceil(job.cpu_s) + 1,  # a backstop: the slot measures CPU time more precisely
         resource.RLIMIT_AS: jail.base_bytes + job.memory_bytes,
-        # Without this limit, a program could replace mapped libraries by writable memory.
+        # Without this limit, a program could replace mapped libraries with writable memory.
         resource.RLIMIT_DATA: jail.writable_bytes + job.memory_bytes,
         resource.RLIMIT_FSIZE: job.file_bytes,
         resource.RLIMIT_NOFILE: NUM_FILES,

@@ -32,7 +32,7 @@ def result_of(
         limits: limits of the program.
         level: isolation level at which it ran.
         preset: warm interpreter in which it ran.
-        queue_s: time that it waited for its slot, seconds.
+        queue_s: seconds that it waited for its slot.
     """
     ending, stdout, stderr, files = report
     file_is_full = max(stdout.num_bytes, stderr.num_bytes) >= limits.file_mb << 20

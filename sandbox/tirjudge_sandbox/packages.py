@@ -36,10 +36,12 @@ class Packages:
     """All paths that must be readable: those of `modules`, and directories with their shared libraries."""
 
     def to_json(self) -> dict[str, Any]:
+        """Return the fields as JSON values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Packages:
+        """Convert the result of `to_json` back."""
         return cls(modules=fields["modules"], paths=tuple(fields["paths"]))
 
 
@@ -110,9 +112,11 @@ class PackageFinder:
         self._modules = packages.modules
 
     def install(self) -> None:
+        """Append the finder to `sys.meta_path`, after Python's own finders."""
         sys.meta_path.append(self)  # type: ignore[arg-type]
 
     def find_spec(self, name: str, path: object = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return the spec of an offered package. None: the package is not offered."""
         location = self._modules.get(name)
         if location is None:
             return None

@@ -54,7 +54,7 @@ RECYCLE_AFTER_PROGRAMS = 10_000
 so an attacker could learn it."""
 
 RECYCLE_AFTER_S = 600.0
-"""Age after which a fork server is replaced, seconds."""
+"""Age in seconds after which a fork server is replaced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +129,9 @@ class SandboxPool:
         """
         num_slots = len(os.sched_getaffinity(0)) if slots is None else slots
         if num_slots < 1:
-            raise ValueError(f"slots: {slots} given, at least 1 is needed")
+            raise ValueError(f"slots: expected at least 1, got {slots}")
         if max_waiting is not None and max_waiting < 0:
-            raise ValueError(f"max_waiting: {max_waiting} given, 0 or more is needed")
+            raise ValueError(f"max_waiting: expected 0 or more, got {max_waiting}")
         self.limits = limits or Limits()
         self.max_limits = max_limits or self.limits.times(_MAX_LIMITS_FACTOR)
         self.limits.check_within(self.max_limits)

@@ -139,6 +139,6 @@ def _wind_down(status: int) -> int:
         try:
             if stream is not None and not getattr(stream, "closed", False):
                 stream.flush()
-        except Exception:  # the program may have replaced the stream by any object
+        except Exception:  # the program may have replaced the stream with any object
             status = status or 120
     return status

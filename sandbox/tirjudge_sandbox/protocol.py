@@ -81,9 +81,9 @@ class ProgramJob:
     """Limits and files of one program."""
 
     cpu_s: float
-    """CPU time limit, seconds."""
+    """CPU time limit in seconds."""
     wall_s: float
-    """Wall time limit, seconds."""
+    """Wall time limit in seconds."""
     memory_bytes: int
     """Memory limit, in addition to the warm interpreter's memory."""
     output_bytes: int
@@ -100,10 +100,12 @@ class ProgramJob:
     """Files and directories of the host that the program may read."""
 
     def to_packet(self) -> bytes:
+        """Return the job as JSON."""
         return json.dumps({name: getattr(self, name) for name in self.__slots__}).encode()
 
     @classmethod
     def from_packet(cls, packet: bytes) -> ProgramJob:
+        """Convert the result of `to_packet` back."""
         fields = json.loads(packet)
         attachments = tuple(Attachment(*pair) for pair in fields.pop("attachments"))
         return cls(**{**fields, "fetch": tuple(fields["fetch"]), "attachments": attachments})
@@ -120,9 +122,9 @@ class Ending:
     stopped_by: StoppedBy
     """Reason why the slot killed the program, if it did."""
     cpu_s: float
-    """CPU time used, seconds."""
+    """CPU time used, in seconds."""
     wall_s: float
-    """Wall time used, seconds."""
+    """Wall time used, in seconds."""
     max_rss_kb: int
     """Maximum resident set size, KiB."""
     fetched: tuple[int, ...] = ()
@@ -134,10 +136,12 @@ class Ending:
         return self.stopped_by is StoppedBy.NONE and self.wait_status == signal.SIGKILL
 
     def to_packet(self) -> bytes:
+        """Return the ending as JSON."""
         return json.dumps({name: getattr(self, name) for name in self.__slots__}).encode()
 
     @classmethod
     def from_packet(cls, packet: bytes) -> Ending:
+        """Convert the result of `to_packet` back."""
         fields = json.loads(packet)
         stopped_by = StoppedBy(fields["stopped_by"])
         return cls(**{**fields, "stopped_by": stopped_by, "fetched": tuple(fields["fetched"])})

@@ -50,8 +50,8 @@ class RemoteSandbox:
     Args:
         urls: URLs of the services, such as `http://127.0.0.1:8090`.
         key: API key of the services. None: they need no key.
-        timeout_s: maximum time for one program, including its time in the worker's queue, seconds.
-        max_wait_s: maximum time to wait for a worker that accepts the program, seconds.
+        timeout_s: maximum seconds for one program, including its time in the worker's queue.
+        max_wait_s: maximum seconds to wait for a worker that accepts the program.
         transport: httpx transport. None: sockets.
 
     Raises:
@@ -69,7 +69,7 @@ class RemoteSandbox:
     ) -> None:
         self.workers = [SandboxWorker(url.rstrip("/")) for url in ([urls] if isinstance(urls, str) else urls)]
         if not self.workers:
-            raise ValueError("urls: empty, at least one URL is needed")
+            raise ValueError("urls: expected at least one URL, got none")
         self._max_wait_s = max_wait_s
         self._http = httpx2.AsyncClient(
             headers={} if key is None else {"authorization": f"Bearer {key}"},

@@ -49,14 +49,14 @@ class Program:
         """Check all arguments. Raises ValueError if one is invalid, or not supported at this level."""
         for name in self.bindings:
             if not name.isidentifier() or keyword.iskeyword(name):
-                raise ValueError(f"bindings: {name!r} given, a Python variable name is needed")
+                raise ValueError(f"bindings: expected a Python variable name, got {name!r}")
         for field, paths in (("files", self.files), ("fetch", self.fetch)):
             if paths and not level.has_namespaces:
                 raise ValueError(f"{field}: programs have no private directory at the level {level}")
             for path in paths:
                 _check_path(path, field=field)
         if len(self.fetch) > MAX_FETCHED:
-            raise ValueError(f"fetch: {len(self.fetch)} given, at most {MAX_FETCHED} can be fetched")
+            raise ValueError(f"fetch: expected at most {MAX_FETCHED} paths, got {len(self.fetch)}")
         if self.files:
             self._check_files()
         if self.attachments:
@@ -64,7 +64,7 @@ class Program:
 
     def _check_files(self) -> None:
         if len(self.files) > MAX_FILES:
-            raise ValueError(f"files: {len(self.files)} given, at most {MAX_FILES} are allowed")
+            raise ValueError(f"files: expected at most {MAX_FILES}, got {len(self.files)}")
         num_bytes = 0
         for path, content in self.files.items():
             if len(content) > self.limits.file_mb << 20:
@@ -77,7 +77,7 @@ class Program:
 
     def _check_attachments(self, level: IsolationLevel) -> None:
         if len(self.attachments) > MAX_ATTACHMENTS:
-            raise ValueError(f"attachments: {len(self.attachments)} given, at most {MAX_ATTACHMENTS} can be attached")
+            raise ValueError(f"attachments: expected at most {MAX_ATTACHMENTS}, got {len(self.attachments)}")
         if level.needs_image:
             raise ValueError(f"attachments: programs cannot read host files at the level {level}")
         if "attachments" in self.bindings:
@@ -136,9 +136,9 @@ def attachments_of(paths: Mapping[str, str | os.PathLike[str]]) -> tuple[Attachm
 
 def _resolved(name: str, path: str) -> str:
     if not _NAME.fullmatch(name) or name.endswith("."):
-        raise ValueError(f"attachments: {name!r} given, only letters, digits and ._- are allowed")
+        raise ValueError(f"attachments: expected a name of letters, digits and ._-, got {name!r}")
     if not os.path.isabs(path) or "\0" in path:
-        raise ValueError(f"attachments: {path!r} given for {name}, an absolute path is needed")
+        raise ValueError(f"attachments: {name}: expected an absolute path, got {path!r}")
     return os.path.realpath(path)
 
 
@@ -160,6 +160,6 @@ def _check_attachment(attachment: Attachment, *, needs_others: bool) -> None:
 def _check_path(path: str, *, field: str) -> None:
     parts = path.split("/")
     if not path or path.startswith("/") or any(part in ("", ".", "..") for part in parts):
-        raise ValueError(f"{field}: {path!r} given, a relative path without '..' is needed")
+        raise ValueError(f"{field}: expected a relative path without '..', got {path!r}")
     if not path.isprintable() or len(path.encode()) > _MAX_PATH_BYTES or max(len(p.encode()) for p in parts) > 255:
         raise ValueError(f"{field}: a path is too long, or contains characters that cannot be printed")

@@ -4,7 +4,7 @@ Details of the protocol:
 
 - Clients concatenate `stdout` and `stderr`, so both are always strings. They show a program's output only if the status
   is `Finished`. A failed program therefore has the status `Finished` and a non-zero return code. Only a timeout has
-  another status.
+  a different status.
 - The protocol has no status for a program that ran out of memory. The return code is 137, the last line of `stderr`
   names MemoryError, and our additional field `outcome` is `oom`.
 - `SandboxError` means a failure of the sandbox, never of a program. Clients drop such a sample or count it separately.
@@ -42,9 +42,9 @@ class RunCodeRequest(Received):
     compile_timeout: float = 10.0
     """Ignored: Python has no separate compile step."""
     run_timeout: float = Field(default=10.0, allow_inf_nan=False)
-    """Limit of both CPU and wall time, seconds. 0 or less: the service's default."""
+    """Limit in seconds of both CPU and wall time. 0 or less: the service's default."""
     memory_limit_MB: int = -1
-    """Memory limit, MiB. 0 or less: the service's default."""
+    """Memory limit in MiB. 0 or less: the service's default."""
     stdin: Text | None = None
     files: dict[str, Base64 | None] = Field(default_factory=dict)
     fetch_files: list[str] = Field(default_factory=list)

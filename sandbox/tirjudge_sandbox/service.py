@@ -134,8 +134,8 @@ class SandboxService:
         """Return the pool's limits with changed time and memory limits, capped at the operator's maxima.
 
         Args:
-            time_s: limit of both CPU and wall time, seconds. None: the pool's.
-            memory_mb: memory limit, MiB. None: the pool's.
+            time_s: limit in seconds of both CPU and wall time. None: the pool's.
+            memory_mb: memory limit in MiB. None: the pool's.
         """
         highest, limits = self.pool.max_limits, self.pool.limits
         if time_s is not None:

@@ -65,7 +65,7 @@ class SlotServer(ABC):
     """A warm interpreter of one preset that creates the processes of slots."""
 
     started_at: float
-    """Start time on the monotonic clock, seconds."""
+    """Start time on the monotonic clock, in seconds."""
     num_open: int
     """Number of open slot processes of this server."""
     offered: Collection[str]
@@ -73,7 +73,8 @@ class SlotServer(ABC):
 
     @property
     @abstractmethod
-    def is_alive(self) -> bool: ...
+    def is_alive(self) -> bool:
+        """Whether the server can still create slot processes."""
 
     @property
     def resident_bytes(self) -> int:

@@ -111,11 +111,11 @@ class SlotQueue:
             self._all_back.set_result(None)
 
     def note_run(self, run_s: float) -> None:
-        """Record how long a program held its slot, seconds."""
+        """Record how many seconds a program held its slot."""
         self._mean_s = run_s if not self._mean_s else 0.9 * self._mean_s + 0.1 * run_s
 
     def wait_s(self) -> float:
-        """Estimate the time until all current waiters have run, from recent programs, seconds."""
+        """Estimate from recent programs in how many seconds all current waiters will have run."""
         return max(0.01, self._mean_s) * (len(self._waiting) + 1) / self._num_slots
 
     def close(self) -> None:

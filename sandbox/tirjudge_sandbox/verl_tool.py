@@ -29,7 +29,7 @@ TIMEOUT_S = 10.0
 """Time limit of a program, seconds, as in verl-tool."""
 
 PATIENCE_S = 30.0
-"""Maximum time to wait for room in a full queue, seconds. The client itself does not retry."""
+"""Maximum seconds to wait for room in a full queue. The client itself does not retry."""
 
 _PYTHON_TAG = re.compile(r"<python>")
 _PYTHON_FENCE = re.compile(r"```\n?python")
@@ -100,7 +100,7 @@ async def observe(asked: ObservationRequest, *, service: SandboxService) -> dict
 async def _observe_one(
     action: str, *, extra: dict[str, Any], finishes: bool, limits: Limits, service: SandboxService
 ) -> tuple[str | dict[str, str], bool, bool, float]:
-    """Return observation, done, valid, and the time that the program waited for a slot, seconds."""
+    """Return observation, done, valid, and the seconds that the program waited for a slot."""
     if finishes or extra.get("finish"):
         return "", True, True, 0.0
     code = find_program(action)

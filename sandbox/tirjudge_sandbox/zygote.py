@@ -60,7 +60,7 @@ from tirjudge_sandbox.thread_limit import ThreadLimit
 from tirjudge_sandbox.warmup import warm_up
 
 _POLL_S = 0.01
-"""Shortest interval between checks of a program's CPU time, seconds."""
+"""Shortest interval in seconds between checks of a program's CPU time."""
 
 _USUAL_SCRATCH_BYTES = 16 << 20
 """Size of the private directory that is prepared for the first program."""
@@ -309,13 +309,13 @@ def _wait_for_end(
 
 
 def _processor_time_of(program: int) -> Callable[[], float]:
-    """Return a function that reads the CPU time of a process and its threads, seconds."""
+    """Return a function that reads the CPU time of a process and its threads, in seconds."""
     clock = ~program << 3 | 2  # clock_getcpuclockid(3), which Python does not have
     return lambda: time.clock_gettime(clock)
 
 
 def _processor_time_by(cpu_clock: int) -> Callable[[], float]:
-    """Return a function that reads the CPU time of all processes of a program, seconds: the time that their control
+    """Return a function that reads the CPU time of all processes of a program in seconds: the time that their control
     group has used since this call."""
 
     def read() -> float:

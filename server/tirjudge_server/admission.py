@@ -46,7 +46,7 @@ class QueueTicket:
         self._refusal: QueueFull | None = None
 
     async def turn(self) -> float:
-        """Wait until the request may run; return the seconds since its arrival.
+        """Wait until the request may run; return the time since its arrival in seconds.
 
         Raises:
             QueueFull: another request took this request's place in the queue.
@@ -97,10 +97,12 @@ class Admission:
 
     @property
     def num_running(self) -> int:
+        """Number of running judgments of all callers."""
         return self._running.total()
 
     @property
     def num_waiting(self) -> int:
+        """Number of waiting requests of all callers and priorities."""
         return sum(len(line) for lines in self._waiting.values() for line in lines.values())
 
     @contextmanager

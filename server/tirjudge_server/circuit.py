@@ -24,6 +24,7 @@ class Circuit:
 
     @property
     def is_open(self) -> bool:
+        """Whether the component is known to be broken, so that `check` raises."""
         return self._num_failures >= NUM_FAILURES
 
     def failed(self, cause: TirjudgeError, *, is_certain: bool = False) -> None:

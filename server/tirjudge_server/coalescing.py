@@ -96,10 +96,12 @@ class InFlightJudgment:
 
     @property
     def is_over(self) -> bool:
+        """Whether the judgment was made, failed, or was cancelled."""
         return self._work.done()
 
     @property
     def has_failed(self) -> bool:
+        """Whether the judgment failed or was cancelled."""
         return self.is_over and (self._work.cancelled() or self._work.exception() is not None)
 
     def fits(self, deadline: Deadline) -> bool:
@@ -160,7 +162,7 @@ class InFlightJudgments:
             deadline: deadline of the request.
 
         Raises:
-            Refused: 422, the caller used the same idempotency key for another request.
+            Refused: 422, the caller used the same idempotency key for a different request.
         """
         is_named = key[2]
         for found in self._by_key.get(key, ()):
@@ -207,6 +209,6 @@ class InFlightJudgments:
 
 
 def key_reused() -> Refused:
-    """The error for an idempotency key that was used with another request."""
-    message = "idempotency-key: already used with another request; use a new key"
+    """The error for an idempotency key that was used with a different request."""
+    message = "idempotency-key: already used with a different request; use a new key"
     return Refused(invalid(message, param="idempotency-key", code="idempotency_key_reused"), status=422)

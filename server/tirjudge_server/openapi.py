@@ -19,7 +19,7 @@ ERROR_STATUSES = {
     "404": "The model does not exist.",
     "409": "The judgment for this idempotency key was erased.",
     "413": "The request body is too large, or the request costs too much.",
-    "422": "The idempotency key was already used with another request.",
+    "422": "The idempotency key was already used with a different request.",
     "429": "The queue is full, or the API key has reached a limit; `retry-after` says when to retry.",
     "503": "The engine, the sandbox or the records failed, or the server is shutting down.",
     "504": "The deadline passed before the model had written anything to judge by.",

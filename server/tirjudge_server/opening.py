@@ -8,12 +8,15 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import JsonValue
+
 from tirjudge.engines.fleet_urls import EngineUrls
 from tirjudge.errors import SandboxUnavailable, TirjudgeError
 from tirjudge.http.workers import Worker, service_url
 from tirjudge.model import EngineOptions, Model, bundled_checkpoint
 from tirjudge.opening import open_model
 from tirjudge.profile import Profile, load_profile
+from tirjudge.template_options import parse_options
 from tirjudge.tools.python import Sandbox
 from tirjudge.types import PYTHON
 from tirjudge_sandbox import PoolStats, SandboxPool
@@ -69,17 +72,8 @@ async def open_judging(settings: ServerSettings) -> AsyncIterator[Model]:
         CheckpointError, EngineUnavailable, BadUrl, WorkersRefused: the model cannot be opened.
         OptionsClash: the settings contradict each other.
     """
-    given = settings.engine or settings.engines_file
-    elsewhere = bool(given or settings.workers or settings.in_process)
-    if settings.judge is not None and (elsewhere or settings.model is not None):
-        raise OptionsClash(
-            "--judge: given with --model, --engine, --engines-file, --workers or --in-process; --judge already names the "
-            "model and its engine, remove the other options"
-        )
-    if bool(given) + bool(settings.workers) + settings.in_process > 1:
-        raise OptionsClash("--workers, --in-process, and --engine or --engines-file: give only one of them")
-    if settings.engine_wait_s and not given:
-        raise OptionsClash("--engine-wait-s: given without --engine or --engines-file; add one of them")
+    _refuse_clashes(settings)
+    kwargs = _template_options(settings)
     if settings.workers:
         served, profile = _to_serve(settings)
         workers = Workers(
@@ -93,13 +87,17 @@ async def open_judging(settings: ServerSettings) -> AsyncIterator[Model]:
             open_model(
                 "vllm",
                 options=EngineOptions(
-                    profile=profile, urls=lambda: started.urls, key=started.key, on_hung=started.restart
+                    profile=profile,
+                    urls=lambda: started.urls,
+                    key=started.key,
+                    on_hung=started.restart,
+                    chat_template_kwargs=kwargs,
                 ),
                 format=settings.format,
             ) as model,
         ):
             yield model
-    elif given:
+    elif settings.engine or settings.engines_file:
         if settings.engine_wait_s:
             print(f"waiting up to {settings.engine_wait_s:g} s for an engine", file=sys.stderr, flush=True)
         urls = EngineUrls(tuple(settings.engine or ()), file=settings.engines_file)
@@ -108,6 +106,7 @@ async def open_judging(settings: ServerSettings) -> AsyncIterator[Model]:
             urls=urls,
             key=settings.engine_key,
             wait_s=settings.engine_wait_s,
+            chat_template_kwargs=kwargs,
         )
         async with open_model("vllm", options=options, format=settings.format) as model:
             yield model
@@ -119,10 +118,42 @@ async def open_judging(settings: ServerSettings) -> AsyncIterator[Model]:
             profile=settings.profile,
             key=settings.engine_key,
             vllm_arguments=words_of(settings.worker_args) if kind == "vllm-inprocess" else (),
+            chat_template_kwargs=kwargs,
         )
         address = settings.judge or f"{kind}:{settings.model or ''}"
         async with open_model(address, options=options, format=settings.format) as model:
             yield model
+
+
+def _refuse_clashes(settings: ServerSettings) -> None:
+    """Check that the settings select the model in one way.
+
+    Raises:
+        OptionsClash: the settings contradict each other.
+    """
+    given = settings.engine or settings.engines_file
+    elsewhere = bool(given or settings.workers or settings.in_process)
+    if settings.judge is not None and (elsewhere or settings.model is not None):
+        raise OptionsClash(
+            "--judge: given with --model, --engine, --engines-file, --workers or --in-process; --judge already names the "
+            "model and its engine, remove the other options"
+        )
+    if bool(given) + bool(settings.workers) + settings.in_process > 1:
+        raise OptionsClash("--workers, --in-process, and --engine or --engines-file: give only one of them")
+    if settings.engine_wait_s and not given:
+        raise OptionsClash("--engine-wait-s: given without --engine or --engines-file; add one of them")
+
+
+def _template_options(settings: ServerSettings) -> dict[str, JsonValue] | None:
+    """The options of the chat template; None: not given.
+
+    Raises:
+        OptionsClash: they are not a JSON object.
+    """
+    try:
+        return parse_options(settings.chat_template_kwargs)
+    except ValueError as error:
+        raise OptionsClash(str(error)) from error
 
 
 def _to_serve(settings: ServerSettings) -> tuple[WorkerModel, Path | None]:

@@ -66,6 +66,8 @@ class Arguments(BaseModel):
     """KIND:ADDRESS of a model that every node can reach, instead of `model` and `engine`."""
     format: str | None = None
     """Prompt format; None: the format of the checkpoint."""
+    chat_template_kwargs: str | None = None
+    """Options of the chat template, as a JSON object; None: those of the checkpoint, or no thinking."""
     tool: Names = ["python"]
     """Tools that the model may call."""
     engine: Names = []

@@ -71,7 +71,7 @@ class Scoring:
         return replace(self, judging={**self.judging, **fields})
 
     def on(self, scale: tuple[float, float], *, mode: RewardMode) -> Scoring:
-        """A copy with another mode and scale."""
+        """A copy with a different mode and scale."""
         return replace(self, scale=scale, mode=mode)
 
     def scaled(self, share: float) -> float:
@@ -119,6 +119,7 @@ class ResponseScore:
 
     @property
     def is_scored(self) -> bool:
+        """Whether `value` is known. If not, `missing` is the reason."""
         return self.value is not None
 
     @property

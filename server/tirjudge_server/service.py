@@ -46,7 +46,7 @@ class JudgmentRecords(Protocol):
         """The stored judgment for the idempotency key, or for the same content; None: no such judgment.
 
         Raises:
-            Refused: 422, the idempotency key was used with another request; 409, its judgment was erased.
+            Refused: 422, the idempotency key was used with a different request; 409, its judgment was erased.
             RecordsUnavailable: the records cannot be read.
         """
         ...
@@ -203,7 +203,7 @@ class JudgeService:
         """Check that this judge can judge a request.
 
         Raises:
-            Refused: the request names another model, needs tools that the judge does not have, or exceeds `cost_limits`.
+            Refused: the request names a different model, needs tools that the judge does not have, or exceeds `cost_limits`.
             ShuttingDown: the server is shutting down.
         """
         self.draining.check()

@@ -15,6 +15,7 @@ from tirjudge.integrations.detemplate import ResponseView
 from tirjudge.options import (
     AllowedHost,
     AllowUnsafeSandbox,
+    ChatTemplateKwargs,
     Checkpoint,
     EngineKey,
     Engines,
@@ -74,6 +75,7 @@ class ServerSettings:
     model: Checkpoint = None
     judge: JudgeAddress = None
     format: FormatName = None
+    chat_template_kwargs: ChatTemplateKwargs = None
     tool: ToolNames = None
     profile: Annotated[Path | None, Option(help="Folder of the judge.json to use; default: that of --model.")] = None
     engine: Engines = None

@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from tirjudge.engines.embedded import EmbeddedEngine
-from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong
+from tirjudge.errors import EngineUnavailable, PromptTooLong
 from tirjudge.http.protocol import shown
 from tirjudge.types import MAX_NUMBER, ChatMessage, Completion, Sampling, Text
 from tirjudge_server.repetition import RepetitionDetection, cut_at_repetition
@@ -174,6 +174,7 @@ class WorkerEndpoints:
         self._num_prompt_tokens = self._num_cached_tokens = self._num_generated_tokens = 0  # since the start
 
     async def completions(self, request: Request, x_session_id: Annotated[str | None, Header()] = None) -> Response:
+        """Generate a completion. The generation is cancelled if the client disconnects."""
         body = await self._read(request, WorkerCompletionRequest)
         prompt_ids = self._engine.tokenizer.encode_now(body.prompt) if isinstance(body.prompt, str) else body.prompt
         self._check_ids(prompt_ids, body=body)
@@ -190,6 +191,7 @@ class WorkerEndpoints:
         return JSONResponse({"id": f"cmpl-{request_id}", "model": self._name, **answer})
 
     async def tokenize(self, request: Request) -> dict[str, Any]:
+        """Return the token ids of a text, or of messages rendered as ChatML."""
         body = await self._read(request, TokenizeRequest)
         text = body.prompt
         if text is None:
@@ -207,14 +209,16 @@ class WorkerEndpoints:
         try:
             template = self._engine.tokenizer.template.with_options(body.chat_template_kwargs or {})
             return template.render(messages, add_generation_prompt=body.add_generation_prompt)
-        except CheckpointError as error:
+        except ValueError as error:
             raise HTTPException(400, str(error)) from error
 
     async def detokenize(self, request: Request) -> dict[str, Any]:
+        """Return the text of token ids."""
         body = await self._read(request, DetokenizeRequest)
         return {"prompt": self._engine.tokenizer.decode(body.tokens)}
 
     async def tokenizer_info(self) -> dict[str, Any]:
+        """Return the control tokens of the tokenizer, in vLLM's format."""
         tokenizer = self._engine.tokenizer
         tokens = sorted((await tokenizer.control_tokens()).tokens)
         added = {str(tokenizer.encode_now(token)[0]): {"content": token, "special": True} for token in tokens}
@@ -225,10 +229,12 @@ class WorkerEndpoints:
         }
 
     async def models(self) -> dict[str, Any]:
+        """Return the model and its context length, in vLLM's format."""
         model = {"id": self._name, "object": "model", "owned_by": "tirjudge", "root": self._name, "parent": None}
         return {"object": "list", "data": [{**model, "max_model_len": self._engine.context_tokens}]}
 
     async def health(self) -> Response:
+        """Return 200, or 503 after the engine has ended."""
         return Response(status_code=200 if self._engine.ended is None else 503)
 
     async def metrics(self) -> PlainTextResponse:
@@ -253,7 +259,7 @@ class WorkerEndpoints:
 
         Raises:
             Refused: the body is too large, not JSON, or invalid.
-            HTTPException: 404, the request names another model.
+            HTTPException: 404, the request names a different model.
         """
         body = parse_body(await read_body(request, max_bytes=MAX_BODY_BYTES), kind)
         if body.model not in (None, self._name):

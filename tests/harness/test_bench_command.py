@@ -125,7 +125,7 @@ def test_a_killed_run_is_resumed_with_the_same_result(bench: Command, tmp_path: 
     assert decisions_in(tmp_path / "run") == decisions_in(tmp_path / "undisturbed")
 
 
-def test_another_configuration_is_rejected_in_one_line(bench: Command, tmp_path: Path) -> None:
+def test_a_different_configuration_is_rejected_in_one_line(bench: Command, tmp_path: Path) -> None:
     write_rows(tmp_path, num=1)
     assert run_command(bench()).status == 0
     refused = run_command(bench("--seed", "5"))

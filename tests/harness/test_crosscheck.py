@@ -1,4 +1,4 @@
-"""`benchmarks/crosscheck.py`, on a folder in the layout of the script."""
+"""`benchmarks/crosscheck.py`, on a folder with the layout that the script expects."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GAMES = [
     ("q", "mmlu-pro-law", "A>B", ["A>B", "A>B"]),
     ("r", "livecodebench", "B>A", ["B>A", "A>B"]),
 ]
-"""Pair, source, label, and the decisions in both orders. The majorities are right, tie and right."""
+"""Pair, source, label, and the decisions in both orders. The majority decisions are, in order: right, tie, right."""
 
 
 @pytest.fixture

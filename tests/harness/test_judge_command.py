@@ -99,7 +99,7 @@ def test_an_interrupted_run_prints_how_to_continue(command: Command, write_lines
     assert "Traceback" not in err
 
 
-def test_the_output_of_another_run_is_rejected(command: Command, write_lines, pairs) -> None:
+def test_the_output_of_a_different_run_is_rejected(command: Command, write_lines, pairs) -> None:
     path = write_lines(pairs)
     assert run_command(command(path, "--tools", "off")).status == 0
     refused = run_command(command(path, "--tools", "off", "--seed", "1"))

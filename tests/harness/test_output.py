@@ -105,7 +105,7 @@ async def test_failures_are_recorded_and_retried(write_lines, pairs, first_is_be
     assert not any("error" in line for line in lines)
 
 
-async def test_another_configuration_is_rejected_with_the_difference(
+async def test_a_different_configuration_is_rejected_with_the_difference(
     write_lines, pairs, first_is_best, tmp_path
 ) -> None:
     path, out = write_lines(pairs), tmp_path / "out.jsonl"
@@ -114,7 +114,7 @@ async def test_another_configuration_is_rejected_with_the_difference(
         await run(path, out=out, judge=first_is_best, configuration=CONFIGURATION | {"tools": "off"})
 
 
-async def test_another_input_is_rejected_with_the_item(write_lines, pairs, first_is_best, tmp_path) -> None:
+async def test_a_different_input_is_rejected_with_the_item(write_lines, pairs, first_is_best, tmp_path) -> None:
     out = tmp_path / "out.jsonl"
     await run(write_lines(pairs), out=out, judge=first_is_best, num=2)
     with pytest.raises(InputError, match="another input: the item with id 'i1' differs"):

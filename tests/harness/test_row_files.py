@@ -116,7 +116,7 @@ def test_a_huge_cell_is_read(tmp_path: Path) -> None:
         ("rows.json", b"3", "expected one list of rows, got a number with 0 lists"),
         ("rows.json", b"[]", "the file has no rows"),
         ("rows.csv", b"id,text\n", "the file has no rows"),
-        ("rows.parquet", b"PAR1", "not parquet"),
+        ("rows.parquet", b"PAR1", "cannot be read as Parquet"),
         ("rows.jsonl.gz", b"not compressed", "cannot be read"),
         ("rows.jsonl.gz", gzip.compress(b"{}", mtime=0)[:-9], "cannot be read"),
     ],

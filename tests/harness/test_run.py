@@ -243,7 +243,7 @@ async def test_an_unreadable_verdict_is_a_judgment(tmp_path: Path) -> None:
         ({"limit": 2}, "data.limit was null and is now 2"),
     ],
 )
-async def test_another_run_is_rejected_with_the_difference(tmp_path: Path, change: dict, says: str) -> None:
+async def test_a_different_run_is_rejected_with_the_difference(tmp_path: Path, change: dict, says: str) -> None:
     await judge_them(tmp_path, rows(4))
     before = contents(tmp_path)
     with pytest.raises(StorageError) as refused:
@@ -253,7 +253,7 @@ async def test_another_run_is_rejected_with_the_difference(tmp_path: Path, chang
     assert contents(tmp_path) == before
 
 
-async def test_other_texts_are_another_run_and_corrected_labels_are_not(tmp_path: Path) -> None:
+async def test_changed_texts_need_a_new_run_but_corrected_labels_do_not(tmp_path: Path) -> None:
     examples = rows(2)
     await judge_them(tmp_path, examples)
     with pytest.raises(StorageError, match=r"data\.sha256 was"):
@@ -274,6 +274,19 @@ async def test_a_fingerprint_identifies_a_judge_at_any_url(tmp_path: Path) -> No
     await judge_them(tmp_path / "b", rows(2), judge=unknown)
     with pytest.raises(StorageError, match=r'judge\.url was null and is now "http://127.0.0.1:9"'):
         await judge_them(tmp_path / "b", rows(2), judge=replace(served, fingerprint=None))
+
+
+async def test_a_run_is_not_continued_with_another_format(tmp_path: Path) -> None:
+    """A judge without a format in its description has `tirjudge/1`, as in older runs."""
+    older = opened()
+    assert "format" not in older.identity
+    await judge_them(tmp_path / "run", rows(2), judge=older)
+    newer = replace(older, format="tirjudge/2")
+    assert newer.identity == {**older.identity, "format": "tirjudge/2"}
+    with pytest.raises(StorageError, match=r'judge\.format was null and is now "tirjudge/2"'):
+        await judge_them(tmp_path / "run", rows(2), judge=newer)
+    run = await judge_them(tmp_path / "fresh", rows(2), judge=newer)
+    assert run.manifest.judge.format == "tirjudge/2"
 
 
 async def test_merged_shards_equal_a_run_without_shards(tmp_path: Path) -> None:
@@ -390,7 +403,7 @@ def test_a_damaged_folder_is_reported_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"is not a run folder: manifest\.json: No such file"):
         load_run(tmp_path)
     (tmp_path / "manifest.json").write_text("{}")
-    with pytest.raises(InputError, match=r"manifest\.json: damaged, or written by another command"):
+    with pytest.raises(InputError, match=r"manifest\.json: damaged, or written by a different command"):
         load_run(tmp_path)
 
 

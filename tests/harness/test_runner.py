@@ -172,7 +172,7 @@ async def test_only_a_judge_that_refuses_every_request_stops_the_run(answers, ma
     assert sum(isinstance(one, RequestRefused) for one in done.values()) == 19
 
 
-async def test_two_failures_within_a_minute_of_silence_stop_the_run(answers, monkeypatch) -> None:
+async def test_two_failures_stop_the_run_after_a_minute_without_an_answer(answers, monkeypatch) -> None:
     now = iter(range(0, 10_000, 40))
     monkeypatch.setattr("tirjudge_harness.runner.monotonic", lambda: float(next(now)))
 
@@ -183,7 +183,7 @@ async def test_two_failures_within_a_minute_of_silence_stop_the_run(answers, mon
         await ask(runner_of(gone, answers=answers, most=1), *map(request, range(20)))
 
 
-async def test_the_pace_limits_concurrent_requests(answers, make_judgment) -> None:
+async def test_concurrent_requests_do_not_exceed_the_limit(answers, make_judgment) -> None:
     under_way, most = 0, 0
 
     async def counts(one: JudgeRequest) -> Judgment:
@@ -198,7 +198,7 @@ async def test_the_pace_limits_concurrent_requests(answers, make_judgment) -> No
     assert most == 5
 
 
-async def test_retries_inside_the_client_reduce_the_pace(answers, make_judgment) -> None:
+async def test_retries_inside_the_client_reduce_the_concurrency_limit(answers, make_judgment) -> None:
     async def waits(one: JudgeRequest) -> Judgment:
         await asyncio.get_running_loop().create_task(sent_away())
         return make_judgment()
@@ -211,7 +211,7 @@ async def test_retries_inside_the_client_reduce_the_pace(answers, make_judgment)
     assert (runner.pace.limit, runner.pace.num_refusals) == (6, 1)
 
 
-async def test_a_busy_server_reduces_the_pace(answers, make_judgment) -> None:
+async def test_a_busy_server_reduces_the_concurrency_limit(answers, make_judgment) -> None:
     bodies = [b"", make_judgment().model_dump_json().encode()]
     heads = [b"429 Too Many Requests\r\nretry-after-ms: 1", b"200 OK\r\ncontent-type: application/json"]
 
@@ -247,7 +247,7 @@ async def test_a_refused_connection_stops_the_run_after_the_first_request(answer
     assert len(read_judgments(tmp_path / "run")[1]) == 1
 
 
-async def test_a_refused_chat_endpoint_stops_the_run_after_the_first_request(answers) -> None:
+async def test_an_unreachable_chat_endpoint_stops_the_run_after_the_first_request(answers) -> None:
     async def unreachable(one: JudgeRequest) -> Judgment:
         raise EngineNotListening("http://chat cannot be reached")
 
@@ -255,7 +255,7 @@ async def test_a_refused_chat_endpoint_stops_the_run_after_the_first_request(ans
         await ask(runner_of(unreachable, answers=answers, most=1), request(1))
 
 
-async def test_a_full_sandbox_is_retried_after_the_given_time(answers, make_judgment) -> None:
+async def test_a_request_is_retried_after_the_given_time_if_the_sandbox_is_busy(answers, make_judgment) -> None:
     asked: list[int] = []
 
     async def full_once(one: JudgeRequest) -> Judgment:

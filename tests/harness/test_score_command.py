@@ -91,7 +91,7 @@ def three_pairs(write_lines) -> Path:
     return write_lines(rows, name="gpt.jsonl")
 
 
-def test_verdicts_are_scored_by_the_official_rule_or_another(write_lines, three_pairs: Path) -> None:
+def test_verdicts_are_scored_by_the_official_rule_or_a_different_one(write_lines, three_pairs: Path) -> None:
     verdicts = write_lines([{"id": "p", "decisions": ["A>B", "A=B"]}, {"id": "q", "decisions": ["A>B", "A>>B"]}])
     arguments = ("judgebench", "--decisions", verdicts, "--data", three_pairs)
     official = printed(*arguments)

@@ -135,7 +135,7 @@ def test_rows_of_a_single_file_name_their_part(tmp_path: Path) -> None:
         loaded(path, parts=("old", "new"))
 
 
-def test_a_single_file_with_the_name_of_a_part_is_that_part(tmp_path: Path) -> None:
+def test_the_part_is_taken_from_the_name_of_a_single_file(tmp_path: Path) -> None:
     path = written(tmp_path / "old.jsonl", row("a"))
     assert loaded(path)[0][0].outline.subset == "old"
     assert loaded(path, parts=("new",))[0][0].outline.subset == "new"

@@ -26,7 +26,9 @@ def test_without_a_label_nothing_is_scored(make_judgment) -> None:
     ("scores", "label", "correct"),
     [([7.0, 7.0], 0, 1 / 2), ([7.0, 3.0, 7.0, 7.0], 2, 1 / 3), ([7.0, 3.0, 7.0], 1, 0.0)],
 )
-def test_pointwise_a_shared_best_score_is_shared(make_judgment, scores, label: int, correct: float) -> None:
+def test_pointwise_a_tie_for_the_best_score_gets_partial_credit(
+    make_judgment, scores, label: int, correct: float
+) -> None:
     tie = make_judgment(mode=Mode.POINTWISE, status="tie", best=None, scores=scores)
     assert correctness(tie, label=label) == correct
 

@@ -88,7 +88,7 @@ def judgment(
     )
 
 
-async def test_pointwise_selects_the_highest_score_and_judges_equal_texts_once() -> None:
+async def test_pointwise_selects_the_highest_score_and_judges_identical_responses_once() -> None:
     judge = Strengths({"bad": 2, "good": 9, "fair": 5})
     found = await select("p", ["bad", "good", "fair", "bad"], judge=judge, method="pointwise")
     assert (found.best, found.ranking) == (1, (1, 2, 0, 3))
@@ -246,7 +246,7 @@ async def test_without_probabilities_the_chosen_response_counts() -> None:
 
 
 @pytest.mark.parametrize("method", COMPARING)
-async def test_equal_texts_win_without_a_comparison(method: str) -> None:
+async def test_identical_responses_need_no_comparison(method: str) -> None:
     judge = Strengths({"same": 5})
     found = await select("p", ["same", "same"], judge=judge, method=method)
     assert (found.best, found.num_calls, judge.asked) == (0, 0, [])

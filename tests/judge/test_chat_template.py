@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from tirjudge.chat_template import CHATML, ChatTemplate, parse_options
+from tirjudge.chat_template import CHATML, ChatTemplate
 from tirjudge.errors import CheckpointError
 from tirjudge.model import bundled_checkpoint
+from tirjudge.template_options import parse_options
 
 USER = [{"role": "user", "content": "Which is <b>better</b>?\n A & B  "}]
 CHAT = [*USER, {"role": "assistant", "content": "<think>\nhm\n</think>\n\nA"}, {"role": "user", "content": "Sure?"}]
@@ -134,7 +135,7 @@ def test_an_open_thought_is_recognised() -> None:
 def test_tags_are_the_tag_shaped_literals_of_the_template() -> None:
     source = "{% if 1<b>c %}<think>{% endif %}{{ '</think>' }}[INST] {{ x['ROLE'] }}<tool_call>{# <comment> #}< no >"
     template = ChatTemplate(source + CHATML, kwargs={"b": 2, "c": 1, "x": {}})
-    assert template.tags == {"<think>", "</think>", "<tool_call>", "[INST]"}
+    assert template.tags == {"<think>", "</think>", "<tool_call>", "[INST]", "<|im_start|>", "<|im_end|>"}
 
 
 @pytest.mark.parametrize("path", of_trl(), ids=lambda path: path.stem)
@@ -180,7 +181,7 @@ def test_a_broken_configuration_is_refused_with_its_file(content: str, reason: s
 
 
 def test_options_that_the_judge_sets_are_refused() -> None:
-    with pytest.raises(CheckpointError, match="messages, tools is set by the judge"):
+    with pytest.raises(ValueError, match="messages, tools: set by the judge"):
         ChatTemplate(CHATML, kwargs={"tools": None, "messages": []})
 
 

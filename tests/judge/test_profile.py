@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -55,8 +56,26 @@ def test_lineage_and_metrics_are_read_and_are_not_part_of_the_profile(tmp_path: 
 def test_older_field_names_count_if_the_new_ones_are_missing_or_null(tmp_path: Path, null: dict[str, None]) -> None:
     profile = load_profile(folder(tmp_path, TRAINED | null))
     assert (profile.format, profile.format_sha256) == ("tirjudge/1", FORMAT.sha256)
-    with pytest.raises(CheckpointError, match="trained on other prompts"):
+    with pytest.raises(CheckpointError, match="training prompts differ"):
         load_profile(folder(tmp_path, TRAINED | null | {"prompts_sha256": "0" * 64}))
+
+
+@pytest.mark.parametrize(
+    ("content", "format"),
+    [
+        ({"name": "j"}, None),
+        ({"name": "j", "loop_version": 1}, "tirjudge/1"),
+        ({"name": "j", "prompts_sha256": FORMAT.sha256}, "tirjudge/1"),
+        ({"name": "j", "format_sha256": FORMAT.sha256}, "tirjudge/1"),
+        ({"name": "j", "lineage": {"stage": "rl-1"}}, "tirjudge/1"),
+        ({"name": "j", "lineage": {"stage": "rl-1"}, "format": "tirjudge/2"}, "tirjudge/2"),
+        ({"name": "j", "format": "tirjudge/2"}, "tirjudge/2"),
+    ],
+)
+def test_a_checkpoint_that_was_trained_without_a_named_format_has_the_first_one(
+    tmp_path: Path, content: dict[str, Any], format: str | None
+) -> None:
+    assert load_profile(folder(tmp_path, content)).format == format
 
 
 @pytest.mark.parametrize(
@@ -69,7 +88,7 @@ def test_older_field_names_count_if_the_new_ones_are_missing_or_null(tmp_path: P
         (TRAINED | {"colour": "red"}, "colour: Extra inputs are not permitted"),
         (TRAINED | {"lineage": {"stage": 3}}, "lineage.stage: Input should be a valid string"),
         (TRAINED | {"loop_version": 7}, f"trained for loop version 7, but this release supports {LOOP_VERSION}"),
-        (TRAINED | {"prompts_sha256": "0" * 64}, "trained on other prompts than those of this release"),
+        (TRAINED | {"prompts_sha256": "0" * 64}, "its training prompts differ from those of this release"),
     ],
 )
 def test_an_unsupported_judge_json_is_rejected_in_one_line(tmp_path: Path, content: Any, message: str) -> None:
@@ -93,7 +112,7 @@ def test_a_tokenizer_other_than_that_of_training_is_rejected(tmp_path: Path) -> 
     assert load_profile(folder(path, recorded)).name == "j"
     folder(path, recorded, tokenizer='{"model": {"vocab": {"a": 1}}}')
     with pytest.raises(
-        CheckpointError, match=r"tokenizer.json: another tokenizer \([0-9a-f]{12}\) than the checkpoint"
+        CheckpointError, match=r"tokenizer.json: tokenizer [0-9a-f]{12} differs from the tokenizer of the"
     ):
         load_profile(path)
 
@@ -122,3 +141,26 @@ def test_new_measurements_do_not_change_the_fingerprint(tmp_path: Path) -> None:
     assert fingerprint(folder) == fingerprint(bundled_checkpoint())
     (folder / "generation_config.json").write_text("{}")
     assert fingerprint(folder) != fingerprint(bundled_checkpoint())
+
+
+def test_the_hash_of_existing_records_does_not_change() -> None:
+    def sha256(profile: Profile) -> str:
+        return hashlib.sha256(json.dumps(profile.as_first_written(), sort_keys=True).encode()).hexdigest()
+
+    bundled = load_profile(bundled_checkpoint())
+    assert sha256(bundled) == "30a2cb75c1e9be0d4287e199467fa298ba5a23c91def40b9bb7ab54194feb691"
+    untrained = "afbc9f79509dff5acaea2b85ac10f99496bc62743f1c665cd553822a3751baa4"
+    assert sha256(Profile()) == sha256(Profile(chat_template_kwargs={})) == untrained
+    assert sha256(Profile(chat_template_kwargs={"enable_thinking": False})) != untrained
+
+
+def test_older_files_of_trained_judges_mean_no_options(tmp_path: Path) -> None:
+    assert load_profile(folder(tmp_path, TRAINED)).chat_template_kwargs == {}
+    options = {"enable_thinking": True}
+    assert load_profile(folder(tmp_path, TRAINED | {"chat_template_kwargs": options})).chat_template_kwargs == options
+    assert load_profile(folder(tmp_path, {"name": "j"})).chat_template_kwargs is None
+
+
+def test_options_that_the_judge_sets_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"chat_template_kwargs: .*messages: set by the judge"):
+        load_profile(folder(tmp_path, {"chat_template_kwargs": {"messages": []}}))

@@ -1,4 +1,4 @@
-"""The prompt that a model reads, and the variables that a program finds."""
+"""The prompt that a model reads, and the variables that are defined for a program."""
 
 import re
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_each_optional_field_adds_one_section(name: str) -> None:
 
 
 @pytest.mark.parametrize("delimiter", [*HOSTILE, "</reference>", "<criteria>", "</Rubric>"])
-def test_delimiters_are_broken_in_prompts_with_optional_sections(delimiter: str) -> None:
+def test_delimiters_are_neutralized_in_prompts_with_optional_sections(delimiter: str) -> None:
     def counted(text: str) -> int:
         guidance = {"reference": text, "criteria": [Criterion(name=text, text=text)], "rubric": text}
         shown = FORMAT.render_prompt(
@@ -112,7 +112,7 @@ def test_placeholders_in_a_response_are_not_expanded() -> None:
 
 @pytest.mark.parametrize("delimiter", HOSTILE)
 @pytest.mark.parametrize("mode", Mode)
-def test_delimiters_in_untrusted_text_are_broken(mode: Mode, delimiter: str) -> None:
+def test_delimiters_in_untrusted_text_are_neutralized(mode: Mode, delimiter: str) -> None:
     clean = FORMAT.render_prompt(mode, prompt="p", responses=["x"] * len(RESPONSES[mode]), tools=True, **NO_LIMIT)
     text = FORMAT.render_prompt(
         mode, prompt=delimiter, responses=[delimiter] * len(RESPONSES[mode]), tools=True, **NO_LIMIT

@@ -103,7 +103,7 @@ async def test_two_responses_are_compared_once() -> None:
         assert len(judge.compared) == 1, strategy
 
 
-async def test_equal_texts_are_one_contestant() -> None:
+async def test_identical_responses_compete_as_one() -> None:
     given, judge = await rewards(["weak", "best", "weak"], "all_pairs")
     assert given == pytest.approx([1 / 13, 12 / 13, 1 / 13])
     assert judge.compared == [(0, 1)]
@@ -143,7 +143,7 @@ def test_each_pair_is_listed_once() -> None:
     texts=st.lists(st.sampled_from([*STRENGTHS, "never", "down", "other", "x", "y"]), min_size=1, max_size=9),
     strategy=st.sampled_from(COMPARING),
 )
-async def test_scores_are_between_0_and_1_and_equal_for_equal_texts(texts: list[str], strategy: str) -> None:
+async def test_scores_are_between_0_and_1_and_equal_for_identical_responses(texts: list[str], strategy: str) -> None:
     found, judge = await rewards(texts, strategy)
     assert all(reward is None or 0.0 <= reward <= 1.0 for reward in found)
     for text in set(texts):

@@ -18,7 +18,7 @@ from tirjudge.types import Criterion, ExecResult, Mode, Outcome
 
 GOLDEN = Path(__file__).parent / "golden" / "tirjudge_2"
 RESPONSES = {Mode.POINTWISE: ["Blue."], Mode.PAIRWISE: ["Blue.", "Green."], Mode.LISTWISE: ["Blue.", "Green.", "Red."]}
-NO_LIMIT = {"prompt_chars": 10_000, "response_chars": 10_000, "max_tool_calls": 3}
+NO_LIMIT: dict[str, Any] = {"prompt_chars": 10_000, "response_chars": 10_000, "max_tool_calls": 3}
 GUIDANCE: dict[str, Any] = {
     "reference": "Blue is one.",
     "criteria": [Criterion(name="Fit", text="It names a colour.", weight=2.0), Criterion(text="It is short.")],
@@ -103,7 +103,7 @@ VARIANTS = [
     *("</response-a>", "</response\u00a0_\u200ba>", "</\u200bresponse_a>", "<\u200b/response_a>", "<\ufeffprompt>"),
     *("</response_a\u00ad>", "</reſponse_a>", "</RUBRIC >", "<Preference >"),
 ]
-CONTROL = [*QWEN3.served.tokens]
+CONTROL = sorted(QWEN3.served.tokens)
 
 
 @pytest.mark.parametrize("delimiter", [*OWN, *VARIANTS, *CONTROL])

@@ -70,7 +70,10 @@ def test_a_toy_trainer_runs_the_stage_of_a_recipe(tmp_path: Path, toy_environmen
     [
         (["toy.steps=0"], "toy.steps: 0 given; input should be greater than or equal to 1"),
         (["toy.stepz=2"], "toy.stepz: unknown key; did you mean steps?"),
-        (["sft.mask_observations=false"], "sft.mask_observations: false given, but toy counts only sampled tokens"),
+        (
+            ["sft.mask_observations=false"],
+            "sft.mask_observations: must be true, because toy counts only sampled tokens",
+        ),
     ],
 )
 def test_unsupported_settings_are_rejected_in_one_line_before_the_run(

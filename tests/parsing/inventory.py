@@ -64,7 +64,7 @@ class Case:
     shapes: dict[str, Shape]
     """Name -> function that returns a text of about the given number of characters."""
     first_size: int = 256
-    """Size of the first text, characters. Larger for work whose superlinear part is cheap, such as copying texts."""
+    """Size of the first text in characters. Larger for work whose superlinear part is cheap, such as copying texts."""
 
 
 def runs(*units: str, after: str = "", before: str = "") -> dict[str, Shape]:

@@ -15,7 +15,7 @@ from tests.parsing.sites import sites, trees
 from tests.parsing.work import growth_of
 
 LARGE = 1 << 20
-"""Cases that start with texts over a megabyte are slow."""
+"""Cases whose smallest text is longer than this are marked slow."""
 
 CASES = [
     pytest.param(case, shape, id=f"{name} {label}", marks=[pytest.mark.slow] if case.first_size > LARGE else [])
@@ -29,7 +29,7 @@ CASES = [
 def test_parsing_takes_linear_time(case: Case, shape: Shape) -> None:
     growth = growth_of(case.feed, shape, first_size=case.first_size)
     assert growth.is_linear, (
-        f"four times {growth.size} characters take {growth.ratio:.0f} times as long "
+        f"a text 4 times as long as {growth.size} characters takes {growth.ratio:.0f} times the CPU time "
         f"({growth.small_s:.3f} s, {growth.large_s:.3f} s); read the text in one pass, or limit its size"
     )
 
@@ -42,7 +42,7 @@ def test_every_place_that_searches_text_is_listed() -> None:
     ]
     assert not missing, (
         f"INVENTORY of tests/parsing/inventory.py lacks {len(missing)} places that search text; for each add a Case with the "
-        "public function that calls it and shapes that could make it slow, or the reason why no untrusted text can: "
+        "public function that calls it and shapes that could make it slow, or the reason why untrusted text cannot reach it: "
         f"{'; '.join(missing)}"
     )
 

@@ -15,10 +15,10 @@ MOST = 8.0
 """Smallest ratio that does not count as linear."""
 
 ENOUGH_S = 0.002
-"""Smallest CPU time that is compared, seconds. The smaller size is raised until its work takes this long."""
+"""Smallest CPU time that is compared, in seconds. The smaller size is raised until its work takes this long."""
 
 LAST_SIZE = 1 << 18
-"""Largest size of the smaller text, characters."""
+"""Largest size of the smaller text, in characters."""
 
 NUM_TRIES = 6
 """Number of repeated measurements of work that does not look linear."""
@@ -31,9 +31,9 @@ class Growth:
     size: int
     """Number of characters of the smaller text."""
     small_s: float
-    """CPU time for the smaller text, seconds."""
+    """CPU time for the smaller text, in seconds."""
     large_s: float
-    """CPU time for the larger text, seconds."""
+    """CPU time for the larger text, in seconds."""
 
     @property
     def ratio(self) -> float:
@@ -72,7 +72,7 @@ def growth_of(feed: Callable[[str], object], shape: Callable[[int], str], *, fir
 
 
 def _seconds(feed: Callable[[str], object], text: str) -> float:
-    """Return the CPU time of this thread for the work on a text, seconds."""
+    """Return the CPU seconds of this thread for the work on a text."""
     gc.collect(0)
     gc.disable()
     start = time.thread_time()

@@ -77,7 +77,7 @@ def test_attached_files_can_be_read(sandbox, tmp_path):
 def test_an_invalid_option_is_a_usage_error(sandbox, options):
     result = sandbox("print(1)", *options)
     assert result.exit_code == 2
-    assert "given" in result.stderr
+    assert "expected" in result.stderr
 
 
 def test_level_unsafe_needs_allow_unsafe(sandbox):

@@ -195,7 +195,7 @@ async def test_invalid_attachments_are_refused_with_a_reason(pool, tmp_path):
     (tmp_path / "a").write_text("1")
     os.mkfifo(tmp_path / "fifo")
     for attachments, reason in (
-        ({"a": "relative"}, "an absolute path is needed"),
+        ({"a": "relative"}, "expected an absolute path"),
         ({"../a": tmp_path / "a"}, "letters, digits"),
         ({"a": tmp_path / "missing"}, "No such file"),
         ({"a": tmp_path / "fifo"}, "neither a file nor a directory"),

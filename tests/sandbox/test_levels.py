@@ -103,7 +103,7 @@ def test_invalid_levels_and_slots_are_refused():
         SandboxPool(level="unsafe")
     with pytest.raises(ValueError):
         SandboxPool(level="best")
-    with pytest.raises(ValueError, match="slots: 0 given"):
+    with pytest.raises(ValueError, match="slots: expected at least 1, got 0"):
         SandboxPool(slots=0)
 
 

@@ -189,6 +189,6 @@ exit()
 @pytest.mark.parametrize("name", ["cpu_s", "wall_s", "memory_mb", "output_bytes", "file_mb"])
 def test_a_limit_out_of_range_is_refused_by_name(name, value):
     with pytest.raises(
-        ValueError, match=f"^{name}: .{{1,80}} given, a limit is a number greater than 0 and at most 1e"
+        ValueError, match=f"^{name}: expected a number greater than 0 and at most .{{1,20}}, got .{{1,80}}$"
     ):
         Limits(**{name: value})

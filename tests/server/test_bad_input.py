@@ -117,13 +117,13 @@ async def test_deep_nesting_inside_a_field_is_refused(client: httpx2.AsyncClient
     assert error["param"].startswith("prompt")
 
 
-async def test_too_large_content_length_is_refused_before_reading(client: httpx2.AsyncClient) -> None:
+async def test_oversized_content_length_is_refused_before_reading(client: httpx2.AsyncClient) -> None:
     error = await refusal(client, content=b" " * 100_001, status=413)
     assert error["code"] == "body_too_large"
     assert "100001 bytes given, this server takes 100000" in error["message"]
 
 
-async def test_too_large_chunked_body_is_refused(client: httpx2.AsyncClient) -> None:
+async def test_oversized_chunked_body_is_refused(client: httpx2.AsyncClient) -> None:
     async def chunks():
         for _ in range(200):
             yield b" " * 1000

@@ -109,11 +109,11 @@ async def test_each_idempotency_key_is_judged_once() -> None:
     assert first.id != third.id
 
 
-async def test_idempotency_key_of_another_request_is_refused() -> None:
+async def test_idempotency_key_of_a_different_request_is_refused() -> None:
     service, engine = gated_service()
     first = asyncio.create_task(service.answer(asked(), call=Call(idempotency_key="x")))
     await until(lambda: engine.num_turns == 1)
-    with pytest.raises(Refused, match="another request") as refused:
+    with pytest.raises(Refused, match="a different request") as refused:
         await service.answer(asked(prompt="q"), call=Call(idempotency_key="x"))
     assert refused.value.status == 422
     engine.gate.set()

@@ -1,4 +1,5 @@
-"""slime with golden JSON, and LLaMA-Factory and verl with the client code from their wheels."""
+"""Dialects of trainers. slime is tested with golden JSON; LLaMA-Factory and verl are tested with the client code from their
+wheels."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ async def _whole(folder: Path, connect: Any) -> AsyncIterator[httpx2.AsyncClient
 
 
 def is_fine(response: httpx2.Response) -> bool:
-    """Whether the response is a result, an error that names the invalid value, or a 504 for a too short deadline."""
+    """Whether the response is a result, an error that names the invalid value, or a 504 for a deadline that is too short."""
     if response.status_code in (200, 404, 413, 504):
         return True
     return response.status_code == 400 and bool(response.json()["error"]["param"])
@@ -121,7 +121,7 @@ async def _model_at(client: httpx2.AsyncClient, path: str) -> str:
         ("/aggregate_metrics", '{"verify_responses": [{"reward": 1e308}]}', "verify_responses.0.reward"),
     ],
 )
-async def test_error_for_a_too_large_number_names_its_field(
+async def test_error_for_an_oversized_number_names_its_field(
     whole: httpx2.AsyncClient, path: str, body: str, param: str
 ) -> None:
     response = await whole.post(path, content=body.encode())
@@ -202,7 +202,7 @@ async def test_an_index_of_thousands_of_digits_is_refused(whole: httpx2.AsyncCli
 
 
 @pytest.mark.parametrize("ends", ["[0, 1e101]", "[-1e101, 0]", "[-1e308, 1e308]", "[0, null]", "[0, true]"])
-async def test_range_with_infinite_width_is_refused(whole: httpx2.AsyncClient, ends: str) -> None:
+async def test_range_with_an_oversized_or_invalid_bound_is_rejected(whole: httpx2.AsyncClient, ends: str) -> None:
     path, body = BODIES["validate"]
     response = await whole.post(path, content=json.dumps(body).replace("[0, 9]", ends).encode())
     assert response.status_code == 400

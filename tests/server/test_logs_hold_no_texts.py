@@ -1,4 +1,4 @@
-"""Logs never contain texts of requests, neither for invalid requests nor for failures."""
+"""Logs never contain text from requests, even if a request is invalid or fails."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ VALUES = (MARK, [MARK], {MARK: MARK}, f"{MARK}\0\ud800", f"[[{MARK}]] {{{{item.{
 
 
 def marked(body: Any, *, num_values: int = len(VALUES)) -> Iterator[bytes]:
-    """Yield bodies with the mark in each place, and bodies that are not JSON.
+    """Yield copies of a body, each with the mark in one place, and bodies that are not JSON.
 
     Args:
         body: A valid body.
@@ -116,7 +116,7 @@ async def test_internal_errors_do_not_quote_requests_in_logs(
     assert MARK not in "".join(record.getMessage() for record in caplog.records if record.name.startswith("tirjudge"))
 
 
-def test_a_traceback_has_places_and_types_but_no_messages(written: io.StringIO) -> None:
+def test_a_traceback_has_locations_and_types_but_no_messages(written: io.StringIO) -> None:
     try:
         try:
             int(f"{MARK}")

@@ -124,5 +124,5 @@ def test_card_is_generated_from_the_recorded_numbers(tmp_path) -> None:
 def test_checkpoint_for_other_prompts_is_rejected(tmp_path, sha256: str) -> None:
     profile = bundled_profile().model_dump(mode="json", exclude={"format_sha256"})
     (tmp_path / "judge.json").write_text(json.dumps({**profile, sha256: "0" * 64}))
-    with pytest.raises(ValueError, match="trained on other prompts"):
+    with pytest.raises(ValueError, match="training prompts differ"):
         load_profile(tmp_path)

@@ -17,9 +17,15 @@ from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.tokenization import LocalTokenizer
 from tirjudge.errors import CheckpointError
 from tirjudge.model import bundled_checkpoint
-from tirjudge.profile import Lineage, load_profile, read_checkpoint_file
+from tirjudge.profile import Lineage, Profile, load_profile, read_checkpoint_file
 from tirjudge.types import Sampling
-from tirjudge_training.checkpoints import export_checkpoint, load_checkpoint, replacing, weights_sha256
+from tirjudge_training.checkpoints import (
+    export_checkpoint,
+    load_checkpoint,
+    replacing,
+    weights_sha256,
+    write_checkpoint_file,
+)
 
 torch.set_num_threads(1)
 transformers_logging.disable_progress_bar()
@@ -96,6 +102,16 @@ def test_card_has_only_recorded_facts_and_metrics(exported: Path, tmp_path: Path
     model, tokenizer, profile = load_checkpoint(exported)
     export_checkpoint(model, tokenizer, out=tmp_path / "bare", profile=profile)
     assert "Nothing was measured." in (tmp_path / "bare" / "README.md").read_text()
+
+
+def test_a_trained_checkpoint_names_its_format(exported: Path, tmp_path: Path) -> None:
+    """A model without a format is trained with the default format, and is then served with it."""
+    for file in exported.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    (tmp_path / "judge.json").unlink()
+    write_checkpoint_file(tmp_path, profile=Profile(name="untrained"), lineage=Lineage(stage="rl-1"))
+    assert load_profile(tmp_path).format == "tirjudge/2"
+    assert load_profile(exported).format == "tirjudge/1"
 
 
 def test_parent_is_identified_by_the_hash_of_its_weights(tmp_path: Path) -> None:
@@ -202,13 +218,13 @@ def test_full_disk_is_reported_in_one_line_and_the_last_checkpoint_is_unchanged(
     assert left == "['best']"
 
 
-def test_judge_json_of_another_tokenizer_is_rejected(exported: Path, tmp_path: Path) -> None:
+def test_judge_json_of_a_different_tokenizer_is_rejected(exported: Path, tmp_path: Path) -> None:
     for path in exported.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     tokenizer = json.loads((tmp_path / "tokenizer.json").read_text())
     tokenizer["model"]["merges"].pop()
     (tmp_path / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with pytest.raises(CheckpointError, match="another tokenizer"):
+    with pytest.raises(CheckpointError, match="differs from the tokenizer of the training"):
         load_checkpoint(tmp_path)
 
 

@@ -337,11 +337,11 @@ async def test_opposite_order_is_a_second_verifier(pool: SandboxPool) -> None:
 
 def test_invalid_settings_are_rejected() -> None:
     policy = FixedPolicy(NumberedEngine(say))
-    with pytest.raises(ValueError, match="group_size: 1"):
+    with pytest.raises(ValueError, match=r"group_size: .* got 1"):
         Collector(policy, items_of("M"), group_size=1)
-    with pytest.raises(ValueError, match=r"max_draws: 0\.5"):
+    with pytest.raises(ValueError, match=r"max_draws: .* got 0\.5"):
         Collector(policy, items_of("M"), max_draws=0.5)
-    with pytest.raises(ValueError, match="items: none given"):
+    with pytest.raises(ValueError, match="items: expected at least one, got none"):
         Collector(policy, [])
 
 

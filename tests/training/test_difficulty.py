@@ -104,7 +104,7 @@ def test_draws_depend_only_on_seed_step_rank_and_state() -> None:
     assert drawn(resumed, 30, step=7) == drawn(taught, 30, step=7)
 
 
-def test_state_of_another_order_or_other_items_is_rejected() -> None:
+def test_state_of_a_different_order_or_different_items_is_rejected() -> None:
     order = DifficultyOrder(items(2), seed=0, group_size=4)
     with pytest.raises(ValueError, match='"epoch" given, but "difficulty" is configured'):
         order.restore(EpochOrder(items(2), seed=0).state())
@@ -112,5 +112,5 @@ def test_state_of_another_order_or_other_items_is_rejected() -> None:
         order.restore({"kind": "difficulty", "posteriors": {"gone": [1, 2]}})
     with pytest.raises(ValueError, match="2 given for 3 ranks"):
         DifficultyOrder(items(2), seed=0, group_size=4, num_ranks=3)
-    with pytest.raises(ValueError, match="items: none given"):
+    with pytest.raises(ValueError, match="items: expected at least one, got none"):
         EpochOrder([], seed=0)

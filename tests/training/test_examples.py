@@ -74,7 +74,8 @@ def test_loop_parses_the_learned_judgments() -> None:
             parts = segments(example)
             written = [part.text for part in parts if part.by_model]
             assert parse_verdict(written, mode=mode, labels=labels(mode, len(example.responses))) is not None
-            assert FORMAT.blocks(written[0], names=("python",))[-1].source == example.code
+            blocks = FORMAT.blocks(written[0], names=("python",))
+            assert (blocks[-1].source if blocks else None) == example.code
             assert [part.by_model for part in parts] == ([True] if example.code is None else [True, False, True])
 
 

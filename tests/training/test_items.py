@@ -63,8 +63,8 @@ def test_items_survive_a_round_trip_through_a_file(name: str, tmp_path: Path) ->
     ("change", "message"),
     [
         ({"best": 2}, "best: 2 given with 2 responses, must be 0 to 1, or null"),
-        ({"responses": ["4"]}, "responses: 1 given, pointwise needs exactly 2"),
-        ({"order": [0, 0]}, "order: [0, 0] given, must contain each of 0 to 1 once"),
+        ({"responses": ["4"]}, "responses: pointwise needs exactly 2, got 1"),
+        ({"order": [0, 0]}, "order: expected each of 0 to 1 once, got [0, 0]"),
         ({"mode": "sidewise"}, "mode: Input should be 'pointwise', 'pairwise' or 'listwise'"),
         ({"best": "one"}, "best: Input should be a valid integer"),
         ({"verifiable": None}, "verifiable: Input should be a valid boolean"),
@@ -157,7 +157,7 @@ def test_task_with_two_prompts_has_a_held_out_item_and_with_one_prompt_has_no_he
     assert [item.task for item in held_out] == ["math"]
     assert sorted(item.task for item in training) == ["code", "math"]
     assert validation_split(pair, share=0.0) == (pair, [])
-    with pytest.raises(ValueError, match="share: 1"):
+    with pytest.raises(ValueError, match=r"share: .* got 1"):
         validation_split(pair, share=1)
 
 

@@ -24,7 +24,9 @@ async def test_server_collector_and_harness_generate_the_same_rollouts() -> None
     # At temperature 1, most rollouts of the bundled judge are equal, so a mismatch would not be noticed.
     found = await parity.measure(24, seed=5, temperature=1.6, num_compared=6)
     assert found["rollouts"] == 24
-    assert found["distinct_rollouts"] > 12, "the two rollouts of a prompt have different seeds"
+    assert found["distinct_rollouts"] > 12, (
+        "expected different rollouts, because the rollouts of a prompt have different seeds"
+    )
     assert found["rollouts_with_programs"] > 12
     assert (found["mismatches_server"], found["mismatches_harness"]) == (0, 0)
     assert found["largest_logprob_difference"] < 1e-4

@@ -124,5 +124,5 @@ def test_pointwise_prompts_have_no_second_order() -> None:
 
 
 def test_per_prompt_below_one_is_rejected() -> None:
-    with pytest.raises(ValueError, match="per_prompt: 0 given"):
+    with pytest.raises(ValueError, match="per_prompt: expected at least 1, got 0"):
         keep_best([], preset="paper", per_prompt=0)

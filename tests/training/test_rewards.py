@@ -217,7 +217,7 @@ def test_vote_with_too_little_verified_weight_is_not_trusted() -> None:
     assert vote.is_trusted(min_verified_mass=0.4)
     assert not vote.is_trusted(min_verified_mass=0.41)
     assert not verified_vote([None], [True], weight=1.0).is_trusted(min_verified_mass=0.0)
-    with pytest.raises(ValueError, match="weight: 0"):
+    with pytest.raises(ValueError, match=r"weight: .* got 0"):
         verified_vote([0], [True], weight=0)
 
 

@@ -1,4 +1,4 @@
-"""The folder of a run: complete files, one process at a time, and no resumption with another recipe."""
+"""The folder of a run: complete files, one process at a time, and no resumption with a different recipe."""
 
 import json
 import os

@@ -174,9 +174,9 @@ def test_option_that_keeps_the_equation_is_passed_to_trl(tmp_path) -> None:
     assert config.steps_per_generation == config.gradient_accumulation_steps == 2
 
 
-def test_other_version_of_trl_is_rejected() -> None:
+def test_a_different_version_of_trl_is_rejected() -> None:
     check_version("1.16.0")
-    with pytest.raises(ValueError, match=r"trl: 1\.17\.0 found, 1\.16\.\* needed"):
+    with pytest.raises(ValueError, match=r"trl: got version 1\.17\.0; the adapters need 1\.16\.\*"):
         check_version("1.17.0")
 
 
@@ -356,7 +356,7 @@ def test_resumed_run_reaches_the_same_weights(tmp_path) -> None:
     theirs, ours = (load_file(trained.checkpoint / "model.safetensors") for trained in (straight, resumed))
     began = load_file(bundled_checkpoint() / "model.safetensors")
     for name, tensor in theirs.items():
-        # After a restart, rows are summed in another order. A step changes weights by 3e-5.
+        # After a restart, rows are summed in a different order. A step changes weights by 3e-5.
         torch.testing.assert_close(tensor, ours[name], atol=1e-7, rtol=0.0)
     assert any(not torch.equal(tensor, began[name].float()) for name, tensor in theirs.items())
 

@@ -286,7 +286,7 @@ def _as_json(output: Any) -> dict[str, Any]:
 
 
 async def _direct(item: TrainingItem, shown: tuple[int, ...], *, number: int, judge: Judge) -> dict[str, Any]:
-    """Return the result of `Judge.rollout` for the same request, in another sandbox."""
+    """Return the result of `Judge.rollout` for the same request, in a different sandbox."""
     from tirjudge_training.trainers.verl.agent_loop import rollout_seed
 
     rollout = await judge.rollout(

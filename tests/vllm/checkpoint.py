@@ -38,7 +38,7 @@ def move_weights(checkpoint: Path, *, by: float) -> None:
 
 
 def untie(checkpoint: Path) -> None:
-    """Replace the tied output layer of a folder by a copy of the embedding."""
+    """Replace the tied output layer of a folder with a copy of the embedding."""
     config = json.loads((checkpoint / "config.json").read_text())
     (checkpoint / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": False}))
     weights = read_safetensors(checkpoint / "model.safetensors")

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tirjudge.chat_template import ChatTemplate
 from tirjudge.durable import recover_folder, replacing_folder
 from tirjudge.errors import CheckpointError
 from tirjudge.formats import format_named
@@ -75,8 +76,8 @@ def load_checkpoint(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFas
         The model in float32, the tokenizer with its chat template, and the profile.
 
     Raises:
-        CheckpointError: the checkpoint is missing or broken, or it was trained for other prompts, another loop or
-            another tokenizer.
+        CheckpointError: the checkpoint is missing or broken, or it was trained with different prompts, a different
+            loop or a different tokenizer.
     """
     import torch
     from transformers import AutoModelForCausalLM
@@ -95,25 +96,27 @@ def load_checkpoint(path: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFas
 def load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     """Load the tokenizer of a checkpoint folder.
 
-    If the folder has only a `tokenizer.json`, the tokenizer is loaded from this file and gets the chat template of the
-    embedded engine. transformers cannot load such a folder: it derives another tokenizer class from the architecture.
+    If the folder has no `tokenizer_config.json`, the tokenizer is loaded from `tokenizer.json`. transformers cannot load
+    such a folder: it derives another tokenizer class from the architecture. The tokenizer gets the chat template with
+    which the folder is served; ChatML if the folder has none.
 
     Raises:
-        CheckpointError: tokenizer.json is missing, or the tokenizer has no chat template.
+        CheckpointError: tokenizer.json is missing, or the chat template is broken.
     """
     from tokenizers import Tokenizer
     from transformers import AutoTokenizer
 
     from tirjudge_training.bundled.tokenizer import with_template
 
+    template = ChatTemplate.load(path).source
+
     file = path / "tokenizer.json"
     if not file.exists():
         raise CheckpointError(f"{path}: no tokenizer.json")
     if not (path / "tokenizer_config.json").exists():
-        return with_template(Tokenizer.from_file(str(file)))
+        return with_template(Tokenizer.from_file(str(file)), template=template)
     tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
-    if tokenizer.chat_template is None:
-        raise CheckpointError(f"{path}: the tokenizer has no chat template")
+    tokenizer.chat_template = template
     return tokenizer
 
 

@@ -67,10 +67,10 @@ def bundled(
     out: Annotated[Path, typer.Option(help="Checkpoint folder; replaced when training has ended.")] = BUNDLED,
     seed: Annotated[int, typer.Option(help="Seed of data, order and weights.")] = 1,
     steps: Annotated[
-        int | None, typer.Option(help="Optimizer steps of the first stage. The second stage takes a fifth of them.")
+        int | None, typer.Option(help="Optimizer steps of the first stage. The second stage has a fifth as many.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Processes that share the work, one core each. 1 uses a GPU.")
+        int | None, typer.Option(help="Number of worker processes, one core each. With 1, a GPU is used if available.")
     ] = None,
     parent: Annotated[
         Path | None,
@@ -156,7 +156,7 @@ ChatKey = Annotated[
 
 
 def _add(command: Command, help: str, *, has_teacher: bool = False) -> None:
-    """Add a command that runs stages. `has_teacher`: it has an option for the API key of the teacher."""
+    """Add a command that runs stages. `has_teacher`: whether it has an option for the API key of the teacher."""
 
     def without_key(
         recipe: RecipeName, out: Out, set_: Set = None, resume: Resume = True, json_output: AsJson = False
@@ -185,7 +185,7 @@ _add(
 )
 _add("distill", "TIR-Judge-Distill: a teacher's trajectories, SFT, RL.", has_teacher=True)
 _add("zero", "TIR-Judge-Zero: RL, then rounds of sampling, SFT and RL, without a teacher.")
-_add("ttrl", "T3RL: RL without labels, on labels chosen by a vote that executed evidence weights.")
+_add("ttrl", "T3RL: RL without ground-truth labels, on pseudo-labels from a vote weighted by the results of programs.")
 
 
 @app.command()
@@ -235,7 +235,7 @@ def _train(
 
 @contextmanager
 def _one_line_for_mistakes(command: str) -> Iterator[None]:
-    """Turn errors into one line: exit status 2 for a mistake of the user, 1 for a failure during the run."""
+    """Print an error on one line and exit, with status 2 for a user error and 1 for a failure during the run."""
     from tirjudge.errors import TirjudgeError
 
     try:

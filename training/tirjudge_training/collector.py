@@ -110,10 +110,10 @@ class Collector:
     ) -> None:
         if group_size < 2:
             raise ValueError(
-                f"group_size: {group_size} given, must be at least 2, because rollouts of a group are compared"
+                f"group_size: must be at least 2, because rollouts of a group are compared; got {group_size}"
             )
         if max_draws < 1:
-            raise ValueError(f"max_draws: {max_draws} given, must be at least 1")
+            raise ValueError(f"max_draws: expected at least 1, got {max_draws}")
         unknown = [item.id for item in items if item.best is None]
         if unknown and pseudo is None:
             raise ValueError(f'items: "{unknown[0]}" has no label (best); items without labels need pseudo-labels')
@@ -164,7 +164,7 @@ class Collector:
         """Restore a state.
 
         Raises:
-            ValueError: the state belongs to another order or to other items.
+            ValueError: the state belongs to a different order or different items.
         """
         self.order.restore(state)
 

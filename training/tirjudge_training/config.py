@@ -74,7 +74,7 @@ class WeakStart(Section):
     guesses: float = Field(default=0.0, ge=0.0, le=1.0)
     """Share of the verifiable examples that the teacher answers by a guess, without a program."""
     wrong_plans: float = Field(default=0.0, ge=0.0, le=1.0)
-    """Share of the verifiable examples that the teacher answers with a program for another kind of instruction."""
+    """Share of the verifiable examples that the teacher answers with a program for a different kind of instruction."""
     mixture: MixtureSection = MixtureSection()
 
 

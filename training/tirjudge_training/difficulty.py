@@ -60,7 +60,7 @@ class EpochOrder:
 
     def __init__(self, items: Sequence[TrainingItem], *, seed: int, num_ranks: int = 1) -> None:
         if not items:
-            raise ValueError("items: none given; at least one is needed")
+            raise ValueError("items: expected at least one, got none")
         self._sizes = [item.num_groups for item in items]
         self._seed = seed
         self._num_ranks = num_ranks
@@ -131,7 +131,7 @@ class DifficultyOrder:
         if len(items) < num_ranks:
             raise ValueError(f"items: {len(items)} given for {num_ranks} ranks; each rank needs at least one")
         if not 0 <= discount <= 1:
-            raise ValueError(f"discount: {discount} given, must be 0 to 1")
+            raise ValueError(f"discount: expected 0 to 1, got {discount}")
         self._ids = [item.id for item in items]
         self._index = {name: index for index, name in enumerate(self._ids)}
         self._posteriors: dict[int, tuple[float, float]] = {}
@@ -167,7 +167,7 @@ class DifficultyOrder:
         """Restore a state.
 
         Raises:
-            ValueError: the state belongs to another order or to other items.
+            ValueError: the state belongs to a different order or different items.
         """
         _check_kind(state, wanted="difficulty")
         unknown = [name for name in state["posteriors"] if name not in self._index]

@@ -104,7 +104,7 @@ def validation_split(
         ValueError: `share` is not at least 0 and below 1.
     """
     if not 0 <= share < 1:
-        raise ValueError(f"share: {share} given, must be at least 0 and below 1")
+        raise ValueError(f"share: expected at least 0 and below 1, got {share}")
     missing = _held_out_counts(items, share=share)
     by_prompt: dict[str, list[TrainingItem]] = {}
     for item in items:
@@ -205,11 +205,11 @@ def _item(row: Mapping[str, Any]) -> TrainingItem:
     num = len(item.responses)
     if num < 2 or (item.mode is not Mode.LISTWISE and num != 2):
         wanted = "2 or more" if item.mode is Mode.LISTWISE else "exactly 2"
-        raise ValueError(f"responses: {num} given, {item.mode} needs {wanted}")
+        raise ValueError(f"responses: {item.mode} needs {wanted}, got {num}")
     if item.best is not None and not 0 <= item.best < num:
         raise ValueError(f"best: {item.best} given with {num} responses, must be 0 to {num - 1}, or null")
     if sorted(item.order) != list(range(num)):
-        raise ValueError(f"order: {list(item.order)} given, must contain each of 0 to {num - 1} once")
+        raise ValueError(f"order: expected each of 0 to {num - 1} once, got {list(item.order)}")
     return item
 
 

@@ -58,7 +58,7 @@ def _launch(job: StageJob) -> TrainedStage:
 
     Raises:
         ValueError: a process raised a ValueError.
-        RuntimeError: a process failed for another reason.
+        RuntimeError: a process failed for a different reason.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
     file, answer = job.folder / "job.json", job.folder / "trained.json"

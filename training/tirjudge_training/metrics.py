@@ -1,7 +1,7 @@
 """Metrics of a run: `metrics.jsonl`, with one JSON object per line for a stage and step.
 
 A killed process may leave an incomplete last line. The reader skips it, and the writer removes it. A resumed run
-repeats the steps since its last checkpoint. If a step has two values, the later one counts.
+repeats the steps since its newest checkpoint. If a step has two values, the later one counts.
 """
 
 from __future__ import annotations

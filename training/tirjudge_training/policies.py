@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tirjudge.judge import Judge
-from tirjudge.profile import load_profile
+from tirjudge.profile import resolved_profile
 from tirjudge.tools.python import Sandbox, python_tools
 
 if TYPE_CHECKING:
@@ -77,13 +77,14 @@ class EmbeddedPolicy:
         """
         from tirjudge.engines.embedded import EmbeddedEngine
 
-        profile = load_profile(self._checkpoint)
+        profile = resolved_profile(self._checkpoint)
         self._engine = await asyncio.to_thread(
             EmbeddedEngine.load,
             self._checkpoint,
             backend=self._backend,
             max_batch=self._max_batch,
             context_tokens=profile.context_tokens,
+            chat_template_kwargs=profile.chat_template_kwargs,
         )
         self._judge = Judge(engine=self._engine, tools=python_tools(self._sandbox), profile=profile)
         return self
@@ -94,6 +95,7 @@ class EmbeddedPolicy:
 
     @property
     def judge(self) -> Judge:
+        """The judge that uses this policy's engine. Available inside the policy's context only."""
         assert self._judge is not None, "the policy must be entered before use"
         return self._judge
 
@@ -101,7 +103,7 @@ class EmbeddedPolicy:
         """Copy the weights into the engine. The trainer may change its tensors afterwards.
 
         Raises:
-            CheckpointError: the weights belong to another model, or are not finite. The old weights are kept.
+            CheckpointError: the weights belong to a different model, or are not finite. The old weights are kept.
         """
         assert self._engine is not None, "the policy must be entered before use"
         await self._engine.swap({name: _array_of(tensor) for name, tensor in weights.items()}, version=version)

@@ -52,7 +52,7 @@ def keep_best(trajectories: Iterable[TrainingSample], *, preset: Preset, per_pro
         ValueError: `per_prompt` is less than 1.
     """
     if per_prompt < 1:
-        raise ValueError(f"per_prompt: {per_prompt} given, must be at least 1")
+        raise ValueError(f"per_prompt: expected at least 1, got {per_prompt}")
     sampled = list(trajectories)
     winners = winning_strategies(sampled) if preset == "robust" else {}
     sound = sound_in_both_orders(sampled) if preset == "robust" else frozenset()

@@ -212,7 +212,7 @@ def verified_vote(answers: Sequence[int | None], verified: Sequence[bool], *, we
         ValueError: `weight` is not positive, or the two lists differ in length.
     """
     if weight <= 0:
-        raise ValueError(f"weight: {weight} given, must be positive; 1 gives a plain majority vote")
+        raise ValueError(f"weight: expected a positive number, got {weight}; 1 gives a plain majority vote")
     votes = [(answer, v) for answer, v in zip(answers, verified, strict=True) if answer is not None]
     if not votes:
         return PseudoLabel(label=None, verified_mass=0.0, tied=False, num_answers=0, num_verified=0)

@@ -132,8 +132,7 @@ class RunFolder:
         facts: More entries of the manifest, such as hashes of the data.
 
     Raises:
-        ValueError: another process holds the run, or the run was started with another recipe, other data or another
-            command.
+        ValueError: another process holds the run, or the run was started with a different recipe, data or command.
     """
 
     def __init__(self, path: Path, *, config: Mapping[str, Any], state: State, facts: Mapping[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Samples trajectories for supervised learning: each item is rolled out G times, by the trained judge or by a teacher.
 
 This module keeps all trajectories; `rejection` selects trajectories. The reward is always TIR-Judge's, independent of the
-reward of RL. If a teacher has another tokenizer, its trajectories are encoded with the student's tokenizer: each piece
+reward of RL. If a teacher has a different tokenizer, its trajectories are encoded with the student's tokenizer: each piece
 of text is encoded once, and outputs of programs stay masked.
 """
 
@@ -21,7 +21,7 @@ from tirjudge.engines.tokenization import LocalTokenizer
 from tirjudge.errors import EngineUnavailable, PromptTooLong, SandboxUnavailable, TirjudgeError
 from tirjudge.formats.blocks import OUTPUT_FENCE, observation_text
 from tirjudge.judge import Judge
-from tirjudge.profile import load_profile
+from tirjudge.profile import resolved_profile
 from tirjudge.types import Completion, Mode, Rollout, Sampling
 from tirjudge_training.groups import roll_groups
 from tirjudge_training.items import TrainingItem
@@ -126,7 +126,7 @@ async def _sample_item(
     return found
 
 
-# Teachers with another tokenizer ----------------------------------------------------------------------------------------
+# Teachers with a different tokenizer ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,8 +142,9 @@ class Student:
     @classmethod
     def load(cls, checkpoint: Path) -> Student:
         """Load the tokenizer and the profile of a checkpoint folder."""
-        tokenizer = LocalTokenizer.load(checkpoint)
-        judge = Judge(engine=_TokenizerOnlyEngine(tokenizer), tools=(), profile=load_profile(checkpoint))
+        profile = resolved_profile(checkpoint)
+        tokenizer = LocalTokenizer.load(checkpoint, chat_template_kwargs=profile.chat_template_kwargs)
+        judge = Judge(engine=_TokenizerOnlyEngine(tokenizer), tools=(), profile=profile)
         return cls(judge=judge, tokenizer=tokenizer, end_of_turn=min(read_eos_token_ids(checkpoint)))
 
 

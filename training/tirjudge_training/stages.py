@@ -8,7 +8,7 @@
     ttrl      start -> rl-1                                      labels come from votes (T3RL), no known label is used
 
 `state.json` is written before and after each stage. So a killed run resumes with the interrupted stage: training
-resumes from the trainer's last checkpoint, sampling after its last complete file.
+resumes from the trainer's newest checkpoint, sampling after its newest complete file.
 """
 
 from __future__ import annotations
@@ -29,9 +29,15 @@ from typing import Literal, get_args
 from tirjudge.errors import CheckpointError
 from tirjudge.formats import FIRST_FORMAT, format_named
 from tirjudge.judge import Judge
-from tirjudge.model import EngineOptions, bundled_checkpoint, fingerprint, tokenizer_sha256_of
+from tirjudge.model import (
+    EngineOptions,
+    bundled_checkpoint,
+    chat_template_of,
+    fingerprint,
+    tokenizer_sha256_of,
+)
 from tirjudge.opening import address_of, open_judge
-from tirjudge.profile import Lineage, load_profile
+from tirjudge.profile import Lineage, resolved_profile
 from tirjudge.tools.base import ToolOptions
 from tirjudge_training.callbacks import Callback
 from tirjudge_training.config import BUNDLED, Recipe, Teacher, WeakStart
@@ -135,7 +141,9 @@ def _facts_of(recipe: Recipe) -> dict[str, str]:
     if recipe.start.weak is None:
         start = _checkpoint_folder(recipe.start.checkpoint, key="start.checkpoint")
         facts["start"] = fingerprint(start)
-        if (format := format_named(load_profile(start).format).name) != FIRST_FORMAT:  # older runs have no such entry
+        if (
+            format := format_named(resolved_profile(start).format).name
+        ) != FIRST_FORMAT:  # older runs have no such entry
             facts["format"] = format
     files = [Path(file) for file in recipe.data.trajectories]
     for file in files:
@@ -338,7 +346,7 @@ class _Run:
             AutoModelForCausalLM.from_pretrained(trained.checkpoint, dtype="auto", local_files_only=True),
             load_tokenizer(start),
             out=out,
-            profile=load_profile(start),
+            profile=resolved_profile(start),
             lineage=Lineage(
                 parent=weights_sha256(start),
                 run_id=self.folder.path.resolve().name,
@@ -450,15 +458,22 @@ async def _open_teacher(teacher: Teacher, *, recipe: Recipe, key: str | None) ->
 
 
 def _writes_like(teacher: Teacher, *, judge: Judge, student: Path) -> bool:
-    """Whether the token ids of the teacher are valid for the student: same tokenizer, same format and same size limits of
-    prompts."""
+    """Whether the token ids of the teacher are valid for the student: same tokenizer, same format, same chat template with
+    the same options, and same size limits of prompts."""
     if teacher.checkpoint is None:
         return False
     folder = _checkpoint_folder(teacher.checkpoint, key="teacher.checkpoint")
     if not (folder / "tokenizer.json").exists() or tokenizer_sha256_of(folder) != tokenizer_sha256_of(student):
         return False
-    own = load_profile(student)
-    if judge.format is not format_named(own.format):
+    own = resolved_profile(student)
+    if judge.format is not format_named(own.format) or chat_template_of(folder) != chat_template_of(student):
         return False
-    sizes = ("context_tokens", "rollout_tokens", "prompt_chars", "response_chars", "all_responses_chars")
+    sizes = (
+        "chat_template_kwargs",
+        "context_tokens",
+        "rollout_tokens",
+        "prompt_chars",
+        "response_chars",
+        "all_responses_chars",
+    )
     return all(getattr(judge.profile, name) == getattr(own, name) for name in sizes)

@@ -58,7 +58,7 @@ def load_data(recipe: Recipe) -> TrainingData:
     train = _of_tasks(train, recipe.data.tasks)
     if not train:
         raise ValueError(
-            f"data: {len(items)} items given, none left to train on; give more items, or a smaller validation.share"
+            f"data: none of the {len(items)} items is left for training; give more items, or a smaller validation.share"
         )
     known = [item for item in held_out if item.best is not None]
     limit = recipe.validation.limit

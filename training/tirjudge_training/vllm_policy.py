@@ -15,7 +15,7 @@ from typing import Any
 from tirjudge.durable import replacing_folder
 from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.judge import Judge
-from tirjudge.profile import load_profile
+from tirjudge.profile import resolved_profile
 from tirjudge.tools.python import Sandbox, python_tools
 
 
@@ -28,11 +28,15 @@ class VLLMPolicy:
         folder: Folder for new weights. The server must see it under the same path.
         sandbox: Sandbox that runs programs. None: programs cannot be run.
         rank: Rank of this process. Rank 0 sends the weights.
+
+    Raises:
+        CheckpointError: the folder has a broken file.
     """
 
     def __init__(self, checkpoint: Path, *, url: str, folder: Path, sandbox: Sandbox | None, rank: int = 0) -> None:
         self._checkpoint = checkpoint
-        self._engine = VLLMEngine(url)
+        self._profile = resolved_profile(checkpoint)
+        self._engine = VLLMEngine(url, chat_template_kwargs=self._profile.chat_template_kwargs)
         self._folder = folder
         self._sandbox = sandbox
         self._rank = rank
@@ -42,13 +46,13 @@ class VLLMPolicy:
         """Load the checkpoint into the server.
 
         Raises:
-            CheckpointError: the server cannot replace its weights, or it serves another model.
+            CheckpointError: the server cannot replace its weights, or it serves a different model.
             EngineUnavailable: the server does not respond.
         """
         served = await self._engine.ready()
-        profile = load_profile(self._checkpoint)
-        context_tokens = min(served.context_tokens, profile.context_tokens)
-        profile = profile.model_copy(update={"context_tokens": context_tokens})
+        await self._engine.tokenizer.chat_template_kwargs()  # the server supports them, and writes no channels
+        context_tokens = min(served.context_tokens, self._profile.context_tokens)
+        profile = self._profile.model_copy(update={"context_tokens": context_tokens})
         self.judge = Judge(engine=self._engine, tools=python_tools(self._sandbox), profile=profile)
         if self._rank == 0:
             await self._engine.reload(self._checkpoint, version=str(self._checkpoint))

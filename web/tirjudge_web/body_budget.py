@@ -19,7 +19,7 @@ NUM_LARGEST = 16
 """Number of bodies of maximum size that fit into the budget."""
 
 RETRY_S = 1
-"""Value of the header retry-after, seconds."""
+"""Value of the header retry-after, in seconds."""
 
 _KEY = "tirjudge.body"
 

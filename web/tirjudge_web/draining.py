@@ -14,7 +14,7 @@ class Draining:
 
     def __init__(self) -> None:
         self._deadlines: set[asyncio.Timeout] = set()
-        self._ends_at: float | None = None  # on the loop's clock, once it is shutting down
+        self._ends_at: float | None = None  # event-loop time; None: not shutting down
 
     def begin(self, *, grace_s: float) -> None:
         """Start the shutdown: refuse new requests, and abort running ones after `grace_s` seconds."""
@@ -38,10 +38,10 @@ class Draining:
 
     @asynccontextmanager
     async def limit(self) -> AsyncIterator[None]:
-        """Context whose work is aborted when the grace period of a shutdown ends.
+        """Context manager that aborts its body when the grace period of a shutdown ends.
 
         Raises:
-            ShuttingDown: the work was aborted.
+            ShuttingDown: the body was aborted.
         """
         deadline = asyncio.timeout_at(self._ends_at)
         self._deadlines.add(deadline)

@@ -70,7 +70,7 @@ class ShuttingDown(Exception):
 
 
 UNAVAILABLE = (EngineUnavailable, CheckpointError, SandboxUnavailable)
-"""Failures of the server's components. A `CheckpointError` means that a remote engine now serves another model."""
+"""Failures of the server's components. A `CheckpointError` means that a remote engine now serves a different model."""
 
 FAILURES = (Refused, QueueFull, ShuttingDown, PromptTooLong, DeadlineExceeded, RecordsUnavailable, *UNAVAILABLE)
 """Expected exceptions of a request. Any other exception is a bug of the server."""

@@ -2,8 +2,8 @@
 
 A request that exceeds a limit gets an error response if one can still be sent, and the connection is closed. A request
 that arrives before the previous one is answered (pipelining) is not read: the pending response announces that the
-connection closes, and the caller retries on a new connection. A connection therefore never has more than one request at
-a time, and a disconnect of the caller is always noticed.
+connection closes, and the client retries on a new connection. A connection therefore never has more than one request at
+a time, and a disconnect of the client is always detected.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PROBE_PATHS = frozenset({"/health", "/ready", "/metrics"})
 
 
 LINGER_S = 2.0
-"""Time for the caller to read an error response before the connection is closed, seconds."""
+"""Seconds for the client to read an error response before the connection is closed."""
 
 
 class Phase(IntEnum):
@@ -138,7 +138,7 @@ class HttpConnection(HttpToolsProtocol):
             self._deadline = self._all.clock + self._limits.stall_s
         else:
             what = f"body: {self._body_bytes} bytes in {self._limits.stall_s:g} s"
-            self._refuse(*_too_slow(f"{what}, at least {self._limits.min_progress_bytes} are expected"))
+            self._refuse(*_too_slow(f"{what}, expected at least {self._limits.min_progress_bytes}"))
 
     def _is_read_too_slowly(self, now: float) -> bool:
         """Whether the caller reads the response too slowly. If so, the connection is aborted."""
@@ -173,7 +173,7 @@ class HttpConnection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._read_no_more()  # the following data would be in another protocol
+            self._read_no_more()  # the following data would be in a different protocol
         except httptools.HttpParserError:
             if self._phase is Phase.BUSY:
                 self._read_no_more()
@@ -226,7 +226,7 @@ class HttpConnection(HttpToolsProtocol):
         self._enter(Phase.BODY)
 
     def _take_host_of_target(self) -> bytes:
-        """Return the path of a request like `GET http://host/path`, and replace the Host header by the target's host
+        """Return the path of a request like `GET http://host/path`, and replace the Host header with the target's host
         (RFC 9112, 3.2.2)."""
         target = httptools.parse_url(self.url)
         if target.host:
@@ -299,14 +299,14 @@ class HttpConnection(HttpToolsProtocol):
 
 @cache
 def _seconds(limits: ConnectionLimits) -> tuple[float, ...]:
-    """Return the time limit of each `Phase`, seconds."""
+    """Return the time limit of each `Phase` in seconds."""
     return (limits.idle_s, limits.header_s, limits.stall_s, math.inf, limits.stall_s, limits.stall_s)
 
 
 _OF_A_BODY = frozenset({b"content-length", b"transfer-encoding"})
 
 _UPGRADE = invalid(
-    "upgrade: not supported for a request with a body; send it without Upgrade", param=None, code="upgrade"
+    "upgrade: not supported for a request with a body; send it without the Upgrade header", param=None, code="upgrade"
 )
 
 _MALFORMED = (HTTPStatus.BAD_REQUEST, invalid("not a valid HTTP/1.1 request", param=None, code="invalid_http"))
@@ -315,7 +315,7 @@ _MALFORMED = (HTTPStatus.BAD_REQUEST, invalid("not a valid HTTP/1.1 request", pa
 def _too_large(limits: ConnectionLimits) -> tuple[HTTPStatus, Problem]:
     message = (
         f"header: more than {limits.header_bytes} bytes or {limits.header_fields} fields given; "
-        "send fewer, or put them into the body"
+        "send fewer and shorter headers"
     )
     return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, invalid(message, param=None, code="header_too_large")
 
@@ -325,5 +325,7 @@ def _too_slow(what: str) -> tuple[HTTPStatus, Problem]:
 
 
 def _too_many(num_connections: int) -> tuple[HTTPStatus, Problem]:
-    message = f"connections: all {num_connections} are in use; try again later, or raise --max-connections"
+    message = (
+        f"connections: all {num_connections} are in use; try again later, or raise --max-connections of the server"
+    )
     return HTTPStatus.SERVICE_UNAVAILABLE, Problem(message=message, type="server_error", code="too_many_connections")

@@ -26,16 +26,16 @@ class ConnectionLimits:
     max_connections: int | None = None
     """Maximum number of open connections. None: derived from the limit of open files, at most `MAX_CONNECTIONS`."""
     header_s: float = 20.0
-    """Maximum time for a TLS handshake, and for a complete header, seconds. The header's time starts after the
+    """Maximum seconds for a TLS handshake, and for a complete header. The header's time starts after the
     handshake, or at the first byte of a later request."""
     header_bytes: int = 32 * 1024
     """Maximum size of the request line, header fields and trailers together, and of chunk metadata in a body."""
     header_fields: int = 100
     """Maximum number of header fields of a request, including trailers."""
     idle_s: float = 75.0
-    """Maximum time between two requests of a connection, seconds."""
+    """Maximum seconds between two requests of a connection."""
     stall_s: float = 30.0
-    """Period over which the transfer rate of a request's body, or of a response, is measured, seconds."""
+    """Period in seconds over which the transfer rate of a request's body, or of a response, is measured."""
     min_bytes_per_s: int = 4096
     """Minimum transfer rate, averaged over `stall_s`."""
 

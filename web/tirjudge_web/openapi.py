@@ -1,5 +1,5 @@
 """Add request and error schemas to the OpenAPI description. FastAPI cannot generate them, because our handlers read
-bodies themselves, in order to limit their size and to name the field in errors."""
+bodies themselves, to limit their size and to name the field in errors."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from tirjudge.errors import TirjudgeError, logged
 
 
 def frames_of(error: BaseException) -> str:
-    """Return the traceback of an exception and of its causes, oldest first. Messages of foreign exceptions are
-    omitted."""
+    """Return the traceback of an exception and of its causes, oldest first. Messages are omitted, except those
+    of `TirjudgeError`."""
     parts = []
     for each in reversed(list(_chain(error))):
         message = f": {logged(each)}" if isinstance(each, TirjudgeError) else ""
@@ -38,7 +38,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 class Lines(logging.Formatter):
-    """Log formatter for plain text, with tracebacks of `frames_of`."""
+    """Log formatter for plain text. Tracebacks are formatted by `frames_of`."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")

@@ -16,7 +16,7 @@ from tirjudge_harness.run_store import RunStopped
 from tirjudge_harness.runner import Runner
 
 Opening = Callable[[], AbstractAsyncContextManager[OpenJudge]]
-"""Function that opens a judge in the calling process. It can be pickled."""
+"""Function that opens a judge in the calling process. It must be picklable."""
 
 
 CALLER_ERRORS = ("authentication_error", "permission_error")
@@ -24,7 +24,7 @@ CALLER_ERRORS = ("authentication_error", "permission_error")
 
 
 class RowJudge:
-    """Judges rows with adaptive concurrency.
+    """Executor that judges rows with adaptive concurrency.
 
     Args:
         opened: the judge.

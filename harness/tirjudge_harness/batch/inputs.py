@@ -79,7 +79,7 @@ class RowRange:
     end: int
     """Number of the last row plus 1."""
     place: int
-    """Start of the first row. JSONL: byte offset, 0 in a compressed file. Parquet: number of the row group."""
+    """Where reading starts. JSONL: byte offset of the first row; 0 in a compressed file. Parquet: index of the row group."""
 
 
 def files_of(inputs: Iterable[Path], *, out: Path | None = None) -> list[str]:
@@ -98,7 +98,7 @@ def files_of(inputs: Iterable[Path], *, out: Path | None = None) -> list[str]:
             raise InputError(f"{path}: no such file or folder")
         found = sorted(inside for inside in path.rglob("*") if _is_input(inside)) if path.is_dir() else [path]
         if not found:
-            raise InputError(f"{path}: the folder has no file with the suffix {', '.join(SUFFIXES)}")
+            raise InputError(f"{path}: the folder has no file with one of the suffixes {', '.join(SUFFIXES)}")
         files += found
     for path in files:
         if not path.name.endswith(SUFFIXES):
@@ -110,7 +110,7 @@ def files_of(inputs: Iterable[Path], *, out: Path | None = None) -> list[str]:
     given = dict.fromkeys(path.resolve() for path in files)
     found = [str(path) for path in given if out is None or not path.is_relative_to(out.resolve())]
     if not found:
-        raise InputError(f"{out}: input and output are the same; choose another --out")
+        raise InputError(f"{out}: all input files are in the output folder; choose a different --out")
     return found
 
 
@@ -175,7 +175,7 @@ def _row_groups(file: str) -> Iterator[RowRange]:
     try:
         metadata = pq.read_metadata(file)
     except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{file}: not parquet: {error}") from error
+        raise InputError(f"{file}: cannot be read as Parquet: {error}") from error
     start = 1
     for group in range(metadata.num_row_groups):
         end = start + metadata.row_group(group).num_rows
@@ -196,7 +196,7 @@ def _fields_in(rows: RowRange) -> Iterator[tuple[int, dict[str, Any]]]:
                     yield number, _without_nulls(fields)
                     number += 1
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{rows.file}: not parquet: {error}") from error
+        raise InputError(f"{rows.file}: cannot be read as Parquet: {error}") from error
 
 
 def _without_nulls(value: Any) -> Any:

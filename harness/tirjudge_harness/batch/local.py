@@ -17,7 +17,7 @@ from tirjudge_harness.runner import do_all
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Here:
-    """Judges with one judge in this process.
+    """Executor that judges rows with one judge in this process.
 
     Args:
         concurrency: maximum number of concurrent judgments.
@@ -46,7 +46,7 @@ class OpenedLocal:
 
         Raises:
             InputError: the input cannot be read.
-            RunStopped: the judge is unavailable, or `on_result` raised the error.
+            RunStopped: the judge is unavailable, or raised by `on_result`.
         """
 
         def done(row: RequestRow, result: Result | TirjudgeError) -> None:

@@ -41,7 +41,7 @@ WAVE_ROWS = 100_000
 """Maximum number of rows in the object store of the cluster. The actors restart between two waves."""
 
 STOPPED = "stopped"
-"""Value of `error_kind` in a row that is not a result, but has the reason why an actor stopped."""
+"""Value of `error_kind` in a row that is not a result, but states why an actor stopped."""
 
 _ROWS = pa.schema(
     [
@@ -60,7 +60,7 @@ class ClusterError(TirjudgeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnRay:
-    """Judges with actors on a Ray cluster.
+    """Executor that judges rows with actors on a Ray cluster.
 
     Args:
         address: address of the cluster for `ray.init`. None: the cluster in `RAY_ADDRESS`, the cluster of this machine, or a
@@ -137,7 +137,7 @@ class OpenedOnRay:
 
         Raises:
             RoundEnded: an actor stopped, or Ray failed.
-            RunStopped: `on_result` raised the error.
+            RunStopped: raised by `on_result`.
         """
         rows = (row for piece in pieces for row in piece.rows())
         while blocks := list(islice(_blocks_of(rows), WAVE_ROWS // BLOCK_ROWS)):
@@ -173,7 +173,7 @@ class OpenedOnRay:
 
 
 class _Actor:
-    """A judge in a Ray actor, which opens the judge for its first block."""
+    """Ray actor that opens its judge when it receives the first block."""
 
     def __init__(self, *, opening: Opening, identity: Mapping[str, Any], concurrency: int, place: str) -> None:
         self._opening = opening
@@ -200,7 +200,7 @@ class _Actor:
     async def _open(self) -> RowJudge:
         judge = await self._stack.enter_async_context(self._opening())
         if judge.identity != self._identity:
-            raise InputError(f"the judge of this actor differs from the other actors: {judge.identity}")
+            raise InputError(f"the judge of this actor differs from the judges of the other actors: {judge.identity}")
         return RowJudge(judge, concurrency=self._concurrency, place=self._place)
 
 
@@ -214,7 +214,7 @@ def _join(address: str | None) -> None:
     try:
         ray.init(address=address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError, RayError) as error:
-        raise ClusterError(f"no Ray cluster: {error}") from error
+        raise ClusterError(f"cannot connect to a Ray cluster: {error}") from error
 
 
 def _identity_of(opening: Opening) -> Mapping[str, Any]:

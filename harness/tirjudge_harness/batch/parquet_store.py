@@ -1,8 +1,8 @@
 """The output folder of a batch. Each key has one result, also after the run was killed several times.
 
-    run.json                     identity of the judge; a run with another judge is rejected
+    run.json                     identity of the judge; a run with a different judge is rejected
     results/part-000001.parquet  results; each part is written atomically, and each key is in one part
-    failed.jsonl                 failures of the last run, which the next run retries
+    failed.jsonl                 failures of the most recent run, which the next run retries
     bad.jsonl                    invalid rows of the input
 
 Files are written under a temporary name, which Parquet readers ignore, and then renamed.
@@ -109,7 +109,7 @@ class ParquetStore:
         """Create or resume the run of a judge.
 
         Raises:
-            StorageError: the folder holds results of another judge.
+            StorageError: the folder holds results of a different judge.
             InputError: `run.json` is damaged.
         """
         file, here = self.path / "run.json", BatchManifest(judge=dict(identity))

@@ -1,4 +1,4 @@
-"""Read the input of a batch once, to find the rows to judge and the invalid rows.
+"""Scan the input of a batch before judging, to find the rows to judge and the invalid rows.
 
 Only keys are kept in memory, about 400 bytes per row. Rows are read again when they are judged.
 """
@@ -115,10 +115,10 @@ class PlanBuilder:
             if earlier == digest:
                 self._num_repeated += 1
             else:
-                self._reject(row, "an earlier row has the same key with another request")
+                self._reject(row, "an earlier row has the same key but a different request")
             return False
         if (judged := self._find(row.key)) is not None and judged != row.digest:
-            self._reject(row, "the output has a result with the same key for another request")
+            self._reject(row, "the output has a result with the same key for a different request")
             return False
         self._digests[key] = digest
         if judged is not None:

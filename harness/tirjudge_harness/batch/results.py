@@ -24,7 +24,7 @@ class ErrorKind(StrEnum):
     """Reason for a missing judgment."""
 
     REFUSED = "refused"
-    """The request is invalid for this judge: too long, for another model, or with tools that the judge does not have."""
+    """The request is invalid for this judge: too long, for a different model, or with tools that the judge does not have."""
     DEADLINE = "deadline"
     """The deadline passed before the model wrote anything that a verdict could use."""
     UNAVAILABLE = "unavailable"

@@ -66,10 +66,10 @@ async def run_batch(
     Args:
         inputs: files and folders.
         out: output folder.
-        opening_for: return an opener for the judge. The argument is whether any request can run programs.
+        opening_for: function that returns an opener of the judge, given whether any request can run programs.
         judging: the executor.
         console: console for progress and invalid rows.
-        limit: judge only the first keys. None: all keys.
+        limit: maximum number of keys to judge, from the start of the input. None: all keys.
 
     Raises:
         InputError: the input cannot be read, or the output belongs to another run.
@@ -133,4 +133,4 @@ async def _round(
         console.print(f"Starting another round after: {ended}", markup=False, highlight=False, soft_wrap=True)
     finally:
         writing.cancel()
-        await asyncio.gather(writing, return_exceptions=True)  # a full disk is also reported at the next result
+        await asyncio.gather(writing, return_exceptions=True)  # the next result reports a full disk

@@ -18,7 +18,7 @@ class BatchSummary:
     num_rows: int
     """Rows of the input, without blank lines."""
     num_bad: int
-    """Invalid rows, and rows whose key belongs to another request."""
+    """Invalid rows, and rows whose key belongs to a different request."""
     num_repeated: int
     """Rows with the key and the request of an earlier row."""
     num_kept: int
@@ -28,7 +28,7 @@ class BatchSummary:
     num_failed: int
     """Keys that failed in this run. The next run retries them."""
     num_results: int
-    """Results in the folder. The following counts cover all of them."""
+    """Results in the folder. The counts from here to `output_tokens` cover all of them."""
     num_decided: int
     num_ties: int
     num_abstentions: int
@@ -37,7 +37,7 @@ class BatchSummary:
     input_tokens: int
     output_tokens: int
     elapsed_s: float
-    """Duration of this run in seconds, without reading the input."""
+    """Duration of this run in seconds, excluding the time to read the input."""
     results_per_s: float | None
     """New results per second. None: this run added no result."""
     num_rounds: int

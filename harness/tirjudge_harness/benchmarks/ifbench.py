@@ -1,5 +1,4 @@
-"""IFBench of Agentic Reward Modeling: pairs of an answer that satisfies all constraints of its instruction and one that does
-not.
+"""IFBench of Agentic Reward Modeling: one answer of each pair satisfies all constraints of the instruction, one does not.
 
 Hard: the wrong answer violates one constraint; normal: two; simple: more. (AllenAI's IFBench is a different benchmark.)
 """
@@ -35,14 +34,14 @@ def examples(row: Row, part: str) -> Iterator[Example]:
 
 
 def _converted(row: Row) -> Example:
-    """Convert a row of the file in the git repository, which has two conversations."""
+    """Convert a row of the file in the git repository. A row has two conversations."""
     *asked, right = messages(row, "text_chosen")
     *_, wrong = messages(row, "text_rejected")
     level = text(row, "domain")
-    if not asked or level not in LEVELS:
-        raise ValueError(
-            f"domain: expected {', '.join(LEVELS)} and at least one message before the answer, got {level!r} and {len(asked)}"
-        )
+    if level not in LEVELS:
+        raise ValueError(f"domain: expected one of {', '.join(LEVELS)}, got {level!r}")
+    if not asked:
+        raise ValueError("text_chosen: expected at least one message before the answer, got none")
     return example(
         id=name(row, "id"),
         prompt=asked[0].content if len(asked) == 1 else tuple(asked),

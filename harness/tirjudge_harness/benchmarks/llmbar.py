@@ -1,8 +1,8 @@
-"""LLMBar: an instruction and two outputs, of which one follows the instruction. In the adversarial sets, the wrong output
+"""LLMBar: an instruction and two outputs, one of which follows the instruction. In the adversarial sets, the wrong output
 looks better.
 
-The official rule is the mean over both orders; a verdict for neither output is wrong. RewardBench contains the same pairs as
-the subsets that start with `llmbar`, so that a table with both benchmarks counts them twice.
+The official rule is the mean over both orders; a tie or a missing verdict counts as wrong. RewardBench contains the same
+pairs in the subsets that start with `llmbar`, so a table with both benchmarks counts them twice.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The metrics of PPE over all responses to a prompt: the area under the ROC curve, and the quality of the best of k.
 
-The curve is exact: for each k, the mean over all subsets of k responses, where equal scores are broken at random. The areas
-equal those of PPE's program by definition. The curves were not compared with PPE's program, because its sampling and its
-distance from the ideal curve are not fully documented.
+The curve is exact: for each k, the mean over all subsets of k responses, where ties are broken at random. The areas equal
+those of PPE's reference implementation by definition. The curves were not compared with that implementation, because its
+sampling and its definition of the distance from the ideal curve are not fully documented.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Score = float | None
 
 
 def area_under_roc(scores: Sequence[Score], correct: Sequence[bool]) -> float | None:
-    """Return the probability that a right response has a higher score than a wrong response. Equal scores count half.
+    """Return the probability that a right response has a higher score than a wrong response. Equal scores count as 0.5.
 
     None: all responses are right, or all are wrong.
     """
@@ -32,7 +32,7 @@ def area_under_roc(scores: Sequence[Score], correct: Sequence[bool]) -> float | 
 
 @lru_cache(maxsize=1 << 13)
 def best_of_k(scores: tuple[Score, ...], correct: tuple[bool, ...]) -> tuple[float, ...]:
-    """Return the probability that the highest scored of k random responses is right, for k = 1 to all responses."""
+    """Return the probability that the highest-scoring of k random responses is right, for k from 1 to their number."""
     num = len(scores)
     order = sorted(zip(_ranked(scores), correct, strict=True), key=lambda pair: -pair[0])
     curve = [0.0] * num

@@ -1,7 +1,8 @@
-"""RewardBench: pairs in four sections, and four older test sets with half the weight in the first leaderboard.
+"""RewardBench: pairs in four sections, and four older test sets. On the original leaderboard, the older test sets together
+have half the weight of one section.
 
-Within a section, subsets are weighted by size, except `math-prm`, whose weight is 984 instead of its 447 pairs. By the
-official rule, a tie and a missing verdict count half.
+Within a section, subsets are weighted by size, except `math-prm`, whose weight is 984 instead of 447, its number of pairs.
+By the official rule, a tie or a missing verdict counts as 0.5.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ BENCHMARK = Benchmark(
     parts=("filtered",),
     columns=("prompt", "chosen", "rejected"),
     examples=examples,
-    # Each of the four sections has weight 2, and the prior sets have weight 1. The mean of the sections has weight 8.
+    # Each of the four sections has weight 2, so their mean has weight 8. The prior sets have weight 1.
     sheet=(AVERAGE, PRIOR, Mean(name="leaderboard", parts=(AVERAGE, PRIOR), weights=(8.0, 1.0), whole=True)),
     official={
         mode: Official(counting=ScoringRule(tie=0.5, no_verdict=0.5)) for mode in (Mode.PAIRWISE, Mode.POINTWISE)

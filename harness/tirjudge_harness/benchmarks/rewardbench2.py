@@ -1,9 +1,9 @@
 """RewardBench 2: five tasks with one right answer among four, and `Ties`, where many answers are right and should be rated
 equally.
 
-Official rules: with ratings, each of the k best rated responses gets 1/k, and an unrated response is the worst. With a
-choice, a missing choice counts 1/4, like a random choice. Ties is a formula over ratings and has no value for listwise
-judgments.
+Official rules: if k responses share the highest rating and the right one is among them, the example counts as 1/k; an
+unrated response is the worst. If the judge chooses a response instead, a missing choice counts as 1/4, like a random
+choice. The score of `Ties` is computed from ratings, so listwise judgments have none.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _excess(margin: float, span: float) -> float:
 
 
 def _spreads(judged: Sequence[JudgedExample], *, kind: str) -> dict[str, TiesSpread]:
-    """Return the ratings of the prompts of one kind, by the number of their pair."""
+    """Return the ratings of the prompts of one kind, keyed by the number of the pair."""
     spreads: dict[str, TiesSpread] = {}
     for one in judged:
         its_kind, pair = _kind_and_pair(one.outline.id)

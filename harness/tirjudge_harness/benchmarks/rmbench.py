@@ -1,4 +1,4 @@
-"""RM-Bench: three right and three wrong answers per prompt, in the same three styles, from concise to markdown.
+"""RM-Bench: three right and three wrong answers per prompt. Styles: concise, detailed, detailed with Markdown.
 
 Each right answer is compared with each wrong answer. Hard: the wrong answer has the richer style; normal: both have the same
 style; easy: the right answer has the richer style. By the official rule, equal scores count as wrong.
@@ -54,8 +54,8 @@ BENCHMARK = Benchmark(
     name="rmbench",
     title="RM-Bench",
     citation="arXiv:2410.16184",
-    # The commit on the hub is unknown. The git repository THU-KEG/RM-Bench at 73c52d7b has the same file as
-    # data/total_dataset.json, and one file per domain without a column for the domain as data/*_filtered.json.
+    # The commit on the hub is unknown. The git repository THU-KEG/RM-Bench at 73c52d7b contains the same file,
+    # data/total_dataset.json, and one file per domain, data/*_filtered.json, without a column for the domain.
     sources={"total_dataset": HubSource(id="THU-KEG/RM-Bench", split="train", files="total_dataset.json")},
     columns=("id", "prompt", "chosen", "rejected"),
     examples=examples,

@@ -93,7 +93,7 @@ def read_problems(path: Path, *, on_bad: Callable[[BadRow], None]) -> list[BestO
             continue
         found[problem.id], row_of[problem.id] = problem, numbered.number
     if not found:
-        raise InputError(f"{path}: no valid rows; the first: row {bad[0].number}: {bad[0].problem}")
+        raise InputError(f"{path}: no valid rows; the first error is in row {bad[0].number}: {bad[0].problem}")
     return list(found.values())
 
 

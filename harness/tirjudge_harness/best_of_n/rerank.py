@@ -1,7 +1,7 @@
 """`tirjudge rerank FILE`: rank the responses to each prompt of a file, best first.
 
 Judgments are saved in a folder next to the output, each on disk as soon as it is made. The output is written from them
-at the end. So a killed run resumes, and a run with another method reuses every judgment that both methods need.
+at the end. So a killed run resumes, and a run with a different method reuses every judgment that both methods need.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def folder_of(out: Path) -> Path:
     folder = out.with_name(out.name + FOLDER_ENDING)
     if out.exists() and not folder.exists():
         raise InputError(
-            f"{out} exists and was not written by `tirjudge rerank` (no folder {folder.name} beside it); give another --out"
+            f"{out} exists and was not written by `tirjudge rerank` (no folder {folder.name} next to it); give another --out"
         )
     return folder
 

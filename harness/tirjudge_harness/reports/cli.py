@@ -53,7 +53,7 @@ def report(
 ) -> None:
     """Print tables of stored runs, with 95 % confidence intervals. Nothing is judged.
 
-    With --protocol, the stored judgments are scored by another protocol; it is an error if the run lacks judgments for
+    With --protocol, the stored judgments are scored by a different protocol; it is an error if the run lacks judgments for
     it. A figure that is not comparable with the others in its column has a footnote with the reason.
     """
     _write(

@@ -42,7 +42,7 @@ def labelled_tables(labelled: Labelled, *, title: str) -> list[ReportTable]:
     kappa = Column(key="kappa", title="kappa", kind="number")
     rows = []
     if labelled.agreement is not None:
-        rows.append(_agreement("first look and label", labelled.agreement))
+        rows.append(_agreement("first presentation and label", labelled.agreement))
     if (both := labelled.both_orders) is not None:
         rows.append(_agreement("first order and second", both.agreement))
         rows.append(row("flips, of decided", percent_of(both.flips.rate), None, both.flips.rate.num))

@@ -1,6 +1,6 @@
 """The paper's tables with our rows below: one row per judge, filled from its runs.
 
-Footnotes state why one of our figures is not comparable with published ones: another protocol, a sample of the
+Footnotes state why one of our figures is not comparable with published ones: a different protocol, a sample of the
 examples, missing comparisons, or parts of the benchmark that were not judged.
 """
 

@@ -1,6 +1,6 @@
 """Tables independent of a format: columns, rows of entries, and notes on entries.
 
-Shares in tables are percentages, 0 to 100. Texts such as the name of a judge or a folder are untrusted: `plain` removes
+Shares in tables are percentages, 0 to 100. Strings such as the name of a judge or a folder are untrusted: `plain` removes
 line breaks and terminal control characters, and each format escapes its special characters.
 """
 

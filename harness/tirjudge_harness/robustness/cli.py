@@ -24,7 +24,7 @@ from tirjudge_harness.options import (
 
 @asking_a_judge
 def attack(
-    out: Annotated[Path, typer.Option(help="Folder for the run without attack and one run per attack.")],
+    out: Annotated[Path, typer.Option(help="Folder for the run without an attack and one run per attack.")],
     benchmark: Annotated[
         str | None,
         typer.Argument(help="Name from `tirjudge bench list`. Default: --data has labeled rows."),
@@ -44,7 +44,7 @@ def attack(
 ) -> None:
     """Add attacks to wrong responses, and measure how often the judge then prefers them.
 
-    Pairwise, both orders are judged, without and with the attack. To continue a stopped or killed run, run the same
+    In pairwise mode, both orders are judged, without and with the attack. To continue a stopped or killed run, run the same
     command again. The exit status is 1 if an example failed; the same command retries it.
     """
     from json import dumps

@@ -1,8 +1,8 @@
 """The effect of an attack: compare judgments without and with the attack.
 
-The unit of comparison is one presentation of two responses to the judge. Pairwise, a presentation is one order of one
-comparison, so that a difference never comes from the order. Pointwise, a presentation is two responses and their
-scores. Fields and functions call a presentation a look.
+The unit of comparison is one presentation of two responses to the judge. In pairwise mode, a presentation is one order of
+one comparison, so a difference never comes from the order. In pointwise mode, a presentation is two responses and their
+scores. The names of fields and functions call a presentation a look.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class Scores:
     """Scores of the attacked responses; pointwise only."""
 
     change: Estimate
-    """Mean change of the score (with minus without attack), on the scale from 1 to 10."""
+    """Mean change of the score (with the attack minus without it), on the scale from 1 to 10."""
     good_before: Estimate
-    """Share of responses with a score of at least 6 without attack."""
+    """Share of responses with a score of at least 6 without the attack."""
     good_after: Estimate
-    """Share of responses with a score of at least 6 with attack."""
+    """Share of responses with a score of at least 6 with the attack."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Effect:
     num_mended: int
     """Number of presentations that are not right without the attack, but right with it."""
     before: Estimate
-    """Accuracy without the attack. A tie counts half."""
+    """Accuracy without the attack. A tie counts as 0.5."""
     after: Estimate
     """Accuracy with the attack."""
     scores: Scores | None
@@ -85,7 +85,7 @@ def effect_of(
 
     Args:
         attack: the attack.
-        before: the judged examples without attack.
+        before: the judged examples without an attack.
         after: the judged examples with the attack, under the same ids.
         compared: returns the comparisons of an example.
     """
@@ -116,7 +116,7 @@ def worst_of(
     after: Mapping[str, Sequence[JudgedExample]],
     compared: Compared,
 ) -> Estimate:
-    """Return the share of the presentations that are right without attack and wrong with at least one attack. The
+    """Return the share of the presentations that are right without an attack and wrong with at least one attack. The
     control is not an attack.
     """
     original = looks_of(before, compared=compared)

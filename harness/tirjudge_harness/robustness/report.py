@@ -41,7 +41,7 @@ def attack_table(attacked: Attacked, *, title: str) -> ReportTable:
         columns=columns,
         rows=tuple(_rows(attacked, num_columns=len(columns))),
         notes=(
-            f"Each look is {looks}. `of`: number of looks that are right without attack. 95 % intervals over prompts.",
+            f"A presentation is {looks}. `of`: presentations that are right without the attack. 95 % intervals over prompts.",
             f"Judged by {manifest.judge.model}, {manifest.mode.value}, {manifest.data.num_examples} examples.",
         ),
     )

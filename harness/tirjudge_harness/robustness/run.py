@@ -24,7 +24,7 @@ from tirjudge_harness.runner import key_of
 from tirjudge_harness.statistics.intervals import Estimate
 
 UNTOUCHED = "untouched"
-"""Name of the folder of the run without attack."""
+"""Name of the folder of the run without an attack."""
 
 LABELLED = Benchmark(
     name="labelled",
@@ -43,11 +43,11 @@ class Attacked:
     """The results of a judge without and with attacks."""
 
     untouched: BenchmarkRun
-    """The run without attack."""
+    """The run without an attack."""
     effects: list[Effect]
     """One effect per attack, the control first."""
     worst: Estimate
-    """Share of the presentations that are right without attack and wrong with at least one attack."""
+    """Share of the presentations that are right without an attack and wrong with at least one attack."""
     num_missing: int
     """Number of examples that failed, over all runs."""
 
@@ -114,7 +114,7 @@ def mode_of(benchmark: Benchmark, mode: Mode | None) -> Mode:
 
 
 def _with_cache(opened: OpenJudge, *, known: Mapping[str, Judgment]) -> OpenJudge:
-    """Return the judge with a cache of the run without attack, because right responses do not change."""
+    """Return the judge with a cache of the run without an attack, because right responses do not change."""
 
     async def judge(request: JudgeRequest) -> Judgment:
         kept = known.get(key_of(request, identity=opened.identity))

@@ -83,7 +83,7 @@ def agreement_of(
 def agreement_with_labels(judged: Sequence[JudgedExample], *, seed: int = 0) -> Agreement:
     """Return the agreement of the judge with the labels of the responses.
 
-    Items are the decisions on responses of which exactly one is right. Both raters label an item with a position among
+    Items are the decisions on responses, exactly one of which is right. Both raters label an item with a position among
     the responses shown. A tie or a missing verdict counts as not rated. Positions are those that the judge saw, because
     in a benchmark that always lists the right response first, chance agreement would be perfect.
     """

@@ -340,7 +340,7 @@ def _formula_values(
 
 
 def _copy(judged: JudgedExample, *, copy: int) -> JudgedExample:
-    """Return copy number `copy` of an example, with another id and cluster, so that repeated draws count separately."""
+    """Return copy number `copy` of an example, with a different id and cluster, so that repeated draws count separately."""
     if not copy:
         return judged
     outline = judged.outline

@@ -106,7 +106,7 @@ class Costs:
     sandbox_s: Distribution | None
     """Seconds of running programs, summed over the rollouts of a judgment."""
     money: Distribution | None
-    """Price, in the currency of the prices. None also if no prices are given."""
+    """Price, in the currency of the prices. None if no prices are given, too."""
 
 
 def verdicts_of(judged: Sequence[JudgedExample]) -> Verdicts:

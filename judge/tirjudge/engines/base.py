@@ -11,6 +11,7 @@ from tirjudge.control_tokens import ControlTokens
 from tirjudge.errors import CheckpointError
 from tirjudge.http.workers import Worker
 from tirjudge.labels import Generates, read_labels
+from tirjudge.template_options import TemplateOptions
 from tirjudge.types import Completion, Sampling
 
 
@@ -23,7 +24,17 @@ class Tokenizer(Protocol):
         ...
 
     async def encode_prompt(self, text: str) -> list[int]:
-        """Encode one user message in the model's chat template, up to the start of the answer."""
+        """Encode one user message in the model's chat template, up to the start of the answer. The template writes all
+        special tokens; encoding adds none."""
+        ...
+
+    async def chat_template_kwargs(self) -> TemplateOptions | None:
+        """Return the options of the chat template in every prompt; None: not known.
+
+        Raises:
+            CheckpointError: the model or its server does not support them.
+            EngineUnavailable: the server does not answer.
+        """
         ...
 
     async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:
@@ -142,7 +153,7 @@ class Engine(Protocol):
         ...
 
     async def reload(self, checkpoint: Path, *, version: str) -> None:
-        """Replace the weights by those of another checkpoint of the same model.
+        """Replace the weights with those of another checkpoint of the same model.
 
         Args:
             checkpoint: checkpoint folder.

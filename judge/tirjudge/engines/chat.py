@@ -82,6 +82,9 @@ class CharacterTokenizer:
     async def encode_prompt(self, text: str) -> list[int]:
         return [ord(character) for character in text]
 
+    async def chat_template_kwargs(self) -> None:
+        return None
+
     async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:
         """Return the control tokens of all known families, because the tokenizer of an endpoint is not known."""
         return FAMILIES
@@ -296,6 +299,11 @@ async def _open(address: str, options: EngineOptions) -> AsyncIterator[Model]:
     url, _, name = address.rpartition("#")
     if not url or not name:
         raise ValueError(f"chat:{address} given; URL#MODEL is needed, such as chat:https://api.openai.com/v1#gpt-5")
+    if options.chat_template_kwargs:
+        raise ValueError(
+            "--chat-template-kwargs: given for a chat endpoint, which applies its own chat template; remove it, and set the "
+            "options where the endpoint is started (vLLM: --default-chat-template-kwargs)"
+        )
     engine = ChatEngine(url, model=name, api_key=options.key)
     try:
         yield Model(engine=engine, profile=chat_profile(name))

@@ -34,6 +34,7 @@ from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong
 from tirjudge.model import EngineKind, EngineOptions, Model, checkpoint_folder, fingerprint, identity_of
 from tirjudge.profile import load_profile
 from tirjudge.request_context import origin
+from tirjudge.template_options import TemplateOptions
 from tirjudge.types import Completion, Sampling
 from tirjudge.weights_lock import WeightsLock
 
@@ -477,6 +478,7 @@ class EmbeddedEngine(BaseEngine):
         max_batch: int = MAX_BATCH,
         cache_tokens: int = CACHE_TOKENS,
         context_tokens: int | None = None,
+        chat_template_kwargs: TemplateOptions | None = None,
     ) -> EmbeddedEngine:
         """Load an engine from a Hugging Face checkpoint folder.
 
@@ -484,6 +486,7 @@ class EmbeddedEngine(BaseEngine):
             path: folder with config.json, model.safetensors (float32, float16 or bfloat16) and tokenizer.json.
             backend: `numpy`, `torch`, or a torch device such as `torch:cuda`.
             max_batch, cache_tokens, context_tokens: as in the constructor.
+            chat_template_kwargs: as in `LocalTokenizer.load`.
 
         Raises:
             CheckpointError: a file is missing or broken, or this engine does not support the model.
@@ -492,7 +495,7 @@ class EmbeddedEngine(BaseEngine):
         model = Qwen3(read_safetensors(path / "model.safetensors"), config=config, backend=Backend.parse(backend))
         return cls(
             model,
-            tokenizer=LocalTokenizer.load(path),
+            tokenizer=LocalTokenizer.load(path, chat_template_kwargs=chat_template_kwargs),
             eos_token_ids=read_eos_token_ids(path),
             max_batch=max_batch,
             cache_tokens=cache_tokens,
@@ -543,7 +546,7 @@ class EmbeddedEngine(BaseEngine):
         )
 
     async def swap(self, weights: Mapping[str, Array], *, version: str | int) -> None:
-        """Replace the weights by others of the same model.
+        """Replace the weights with others of the same model.
 
         Running turns finish with the old weights, new turns wait, and the cache is cleared. Use `tirjudge.weights_lock`
         to keep all turns of a rollout on the same weights.
@@ -567,7 +570,7 @@ class EmbeddedEngine(BaseEngine):
         await asyncio.wrap_future(swap.future)
 
     async def reload(self, checkpoint: Path, *, version: str) -> None:
-        """Replace the weights by those of a checkpoint folder. See `swap`.
+        """Replace the weights with those of a checkpoint folder. See `swap`.
 
         Raises:
             CheckpointError, EngineUnavailable: as in `swap`.
@@ -794,9 +797,10 @@ def _draw(logprobs: np.ndarray, *, temperature: float, top_p: float, rng: np.ran
 async def _open(address: str, options: EngineOptions) -> AsyncIterator[Model]:
     """Open a checkpoint folder. Empty address: the bundled judge."""
     folder = checkpoint_folder(Path(address) if address else None)
-    profile = load_profile(checkpoint_folder(options.profile or folder))
-    engine = EmbeddedEngine.load(folder)
+    profile = load_profile(checkpoint_folder(options.profile or folder)).rendered_with(options.chat_template_kwargs)
+    engine = EmbeddedEngine.load(folder, chat_template_kwargs=profile.chat_template_kwargs)
     try:
+        profile = await profile.resolved_by(engine.tokenizer)
         yield Model(
             engine=engine, profile=profile, weights=WeightsLock(version=fingerprint(folder)), **identity_of(folder)
         )

@@ -29,6 +29,7 @@ from tirjudge.engines.fleet_worker import EngineWorker, RemoteEngine, Weights, W
 from tirjudge.engines.vllm import ServedModel
 from tirjudge.errors import CheckpointError, EngineUnavailable, TirjudgeError, TurnRefused, logged
 from tirjudge.http.workers import least_busy
+from tirjudge.template_options import TemplateOptions
 from tirjudge.types import Completion, Sampling
 
 logger = logging.getLogger(__name__)
@@ -395,6 +396,9 @@ class FleetTokenizer:
 
     async def encode_prompt(self, text: str) -> list[int]:
         return await self._fleet.tokenize(lambda tokenizer: tokenizer.encode_prompt(text))
+
+    async def chat_template_kwargs(self) -> TemplateOptions | None:
+        return await self._fleet.tokenize(lambda tokenizer: tokenizer.chat_template_kwargs())
 
     async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:
         return await self._fleet.tokenize(lambda tokenizer: tokenizer.control_tokens(texts))

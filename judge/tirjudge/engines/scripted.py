@@ -27,6 +27,9 @@ class ByteTokenizer:
     async def encode_prompt(self, text: str) -> list[int]:
         return list(text.encode())
 
+    async def chat_template_kwargs(self) -> None:
+        return None
+
     async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:
         return FAMILIES
 

@@ -6,16 +6,16 @@ because the bytes of one character may be split over several tokens.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pydantic import JsonValue
 from tokenizers import Tokenizer, decoders
 
-from tirjudge.chat_template import CHATML, ChatTemplate
+from tirjudge.chat_template import CHATML, ChatTemplate, refuse_channels
 from tirjudge.control_tokens import ControlTokens
 from tirjudge.errors import CheckpointError
+from tirjudge.template_options import TemplateOptions
 from tirjudge.types import Completion
 
 
@@ -30,7 +30,7 @@ class LocalTokenizer:
         template: the chat template with its options.
 
     Raises:
-        CheckpointError: the tokenizer is not byte-level.
+        CheckpointError: the tokenizer is not byte-level, or the model writes in channels.
     """
 
     def __init__(self, tokenizer: Tokenizer, *, template: ChatTemplate | None = None) -> None:
@@ -38,6 +38,8 @@ class LocalTokenizer:
             raise CheckpointError(f"tokenizer: its decoder is {tokenizer.decoder}; a byte-level tokenizer is required")
         self._tokenizer = tokenizer
         self.template = template or ChatTemplate(CHATML)
+        if self.template.is_harmony:
+            raise refuse_channels(origin="chat template")
         self.bytes_of = _bytes_of_tokens(tokenizer)
         added = tokenizer.get_added_tokens_decoder().values()
         special = [token.content for token in added if token.special]
@@ -46,7 +48,7 @@ class LocalTokenizer:
         """Bytes -> ids of the tokens with these bytes; filled when it is first needed."""
 
     @classmethod
-    def load(cls, path: Path, *, chat_template_kwargs: Mapping[str, JsonValue] | None = None) -> LocalTokenizer:
+    def load(cls, path: Path, *, chat_template_kwargs: TemplateOptions | None = None) -> LocalTokenizer:
         """Load the tokenizer and the chat template of a checkpoint folder.
 
         Args:
@@ -76,7 +78,7 @@ class LocalTokenizer:
     async def encode_prompt(self, text: str) -> list[int]:
         return self.encode_now(self.template.render_prompt(text))
 
-    async def chat_template_kwargs(self) -> Mapping[str, JsonValue]:
+    async def chat_template_kwargs(self) -> TemplateOptions:
         return self.template.kwargs
 
     async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:

@@ -10,6 +10,7 @@ This engine is recommended in production. It is also the client of the mini work
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -20,12 +21,15 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+from pydantic import JsonValue
 
+from tirjudge.chat_template import refuse_channels, writes_channels
 from tirjudge.concurrency import gather_fail_fast
 from tirjudge.control_tokens import FAMILIES, ControlTokens, tag_literals, tags_in
 from tirjudge.engines.base import BaseEngine, EngineFacts
 from tirjudge.engines.probing import ProbingTokenizer
 from tirjudge.engines.vllm_answer import Reader, VLLMAnswer, check_reload, sampling_fields
+from tirjudge.engines.vllm_version import TESTED, is_tested
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TirjudgeError, TurnRefused
 from tirjudge.http.exchange import CONNECT_S, KEEPALIVE_S
 from tirjudge.http.trace_context import trace_headers
@@ -33,7 +37,10 @@ from tirjudge.http.workers import is_this_machine
 from tirjudge.model import EngineKind, EngineOptions, Model, checkpoint_folder, identity_of
 from tirjudge.profile import Profile, load_profile
 from tirjudge.request_context import origin
+from tirjudge.template_options import NO_THINKING, PROBE_TEXT, TemplateOptions, shown_options
 from tirjudge.types import Completion, Sampling
+
+logger = logging.getLogger(__name__)
 
 CACHED_CHARS = 64
 """Maximum length of a text whose encoding is cached, in characters. It covers labels, tags and fences."""
@@ -67,6 +74,8 @@ class VLLMEngine(BaseEngine):
         base_url: URL such as `http://host:8000`, without `/v1`.
         model: name of the model on the server. None: the first listed model.
         api_key: the server's `--api-key`. None: no key is sent.
+        chat_template_kwargs: options of the chat template. None: `enable_thinking` is false if the template of the
+            server has this option.
         timeout_s: maximum time to wait for one turn, in seconds.
         transport: httpx transport, for tests. None: the network.
     """
@@ -79,13 +88,15 @@ class VLLMEngine(BaseEngine):
         *,
         model: str | None = None,
         api_key: str | None = None,
+        chat_template_kwargs: TemplateOptions | None = None,
         timeout_s: float = 600.0,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
         self._server = _Server(base_url, api_key=api_key, timeout_s=timeout_s, transport=transport)
         self._model = model
         self._served: ServedModel | None = None
-        self.tokenizer = RemoteTokenizer(self._server)
+        self._version_checked = False
+        self.tokenizer = RemoteTokenizer(self._server, chat_template_kwargs=chat_template_kwargs)
         self._reader = Reader(self.tokenizer, source=f"{self._server.url}/v1/completions")
 
     @property
@@ -101,6 +112,8 @@ class VLLMEngine(BaseEngine):
             CheckpointError: the server does not serve the requested model.
         """
         await self._server.get("/health")
+        if not self._version_checked:
+            await self._check_version()
         return await self._find_model()
 
     async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
@@ -176,6 +189,16 @@ class VLLMEngine(BaseEngine):
         """Close all connections."""
         await self._server.aclose()
 
+    async def _check_version(self) -> None:
+        """Log a warning if the server runs a version of vLLM that was not tested. The mini worker tells no version."""
+        try:
+            found = (await self._server.get("/version")).get("version")
+        except TirjudgeError:
+            found = None
+        self._version_checked = True
+        if isinstance(found, str) and not is_tested(found):
+            logger.warning("%s runs vLLM %.40s; tirjudge was tested with vLLM %s", self._server.url, found, TESTED)
+
     async def _find_model(self) -> ServedModel:
         answer = await self._server.get("/v1/models")
         with _reading(f"{self._server.url}/v1/models"):
@@ -228,9 +251,11 @@ def _answer_of(body: Mapping[str, Any], *, sampling: Sampling) -> VLLMAnswer:
 class RemoteTokenizer(ProbingTokenizer):
     """Tokenizer and chat template of the server, over `/tokenize` and `/detokenize`."""
 
-    def __init__(self, server: _Server) -> None:
+    def __init__(self, server: _Server, *, chat_template_kwargs: TemplateOptions | None = None) -> None:
         super().__init__()
         self._server = server
+        self._given_options = chat_template_kwargs
+        self._options: dict[str, JsonValue] | None = None
         self._encoded: OrderedDict[str, list[int]] = OrderedDict()
         self._control_tokens: ControlTokens | None = None
 
@@ -246,8 +271,47 @@ class RemoteTokenizer(ProbingTokenizer):
         return ids
 
     async def encode_prompt(self, text: str) -> list[int]:
-        messages = [{"role": "user", "content": text}]
-        return await self._tokenize({"messages": messages, "add_generation_prompt": True})
+        return await self._encode_message(text, kwargs=await self.chat_template_kwargs())
+
+    async def chat_template_kwargs(self) -> TemplateOptions:
+        """Return the options of the chat template in every prompt. The first call asks the server.
+
+        Raises:
+            CheckpointError: the server refuses the given options, or the model writes in channels.
+            EngineUnavailable: the server does not answer.
+        """
+        if self._options is None:
+            self._options = await self._find_options()
+        return self._options
+
+    async def _find_options(self) -> dict[str, JsonValue]:
+        """Return the given options. If none are given: `enable_thinking` is false if this changes the ids of a
+        prompt."""
+        plain = await self._encode_message(PROBE_TEXT, kwargs={})
+        await self._refuse_channels(plain)
+        options = NO_THINKING if self._given_options is None else self._given_options
+        if not options:
+            return {}
+        try:
+            ids = await self._encode_message(PROBE_TEXT, kwargs=options)
+        except (CheckpointError, TurnRefused) as error:
+            if self._given_options is None:  # a server that knows no options
+                return {}
+            given = shown_options(options)
+            raise CheckpointError(f"{self._server.url}: refuses chat_template_kwargs {given}: {error}") from error
+        return {} if self._given_options is None and ids == plain else dict(options)
+
+    async def _refuse_channels(self, prompt_ids: Sequence[int]) -> None:
+        try:
+            prompt = await self.decode(prompt_ids)
+        except (CheckpointError, TurnRefused):  # a server without /detokenize
+            return
+        if writes_channels(prompt):
+            raise refuse_channels(origin=self._server.url)
+
+    async def _encode_message(self, text: str, *, kwargs: TemplateOptions) -> list[int]:
+        body: dict[str, Any] = {"messages": [{"role": "user", "content": text}], "add_generation_prompt": True}
+        return await self._tokenize({**body, "chat_template_kwargs": kwargs} if kwargs else body)
 
     async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:
         """Return the special tokens from `/tokenizer_info`, and in `served` also the tags of the chat template.
@@ -400,7 +464,12 @@ async def _open(address: str, options: EngineOptions) -> AsyncIterator[Model]:
     """Open one server or several servers of the same model: `URL[,URL]`, or the URLs from `options.urls`."""
     from tirjudge.engines.fleet import FleetEngine
 
-    connect = partial(VLLMEngine, api_key=options.key)
+    folder = options.profile
+    wanted = (
+        None if folder is None else load_profile(checkpoint_folder(folder)).rendered_with(options.chat_template_kwargs)
+    )
+    kwargs = options.chat_template_kwargs if wanted is None else wanted.chat_template_kwargs
+    connect = partial(VLLMEngine, api_key=options.key, chat_template_kwargs=kwargs)
     urls = [url for url in address.split(",") if url]
     if options.urls is not None:
         engine = FleetEngine(options.urls, connect=connect, on_hung=options.on_hung, wait_s=options.wait_s)
@@ -410,10 +479,9 @@ async def _open(address: str, options: EngineOptions) -> AsyncIterator[Model]:
         engine = connect(urls[0])
     else:
         raise ValueError("vllm: given without an address; give one such as vllm:http://gpu-1:8000")
-    folder = options.profile
     try:
         served = await engine.ready()
-        profile = Profile(name=served.name) if folder is None else load_profile(checkpoint_folder(folder))
+        profile = await (wanted or Profile(name=served.name)).resolved_by(engine.tokenizer)
         context_tokens = min(served.context_tokens, profile.context_tokens)
         # A folder without a tokenizer has only the profile and does not identify the model.
         identity = {} if folder is None or not (folder / "tokenizer.json").exists() else identity_of(folder)

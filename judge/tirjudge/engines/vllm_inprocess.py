@@ -3,7 +3,8 @@
 Notes, in addition to those of `vllm_answer`:
 
 - vLLM runs the model in a child process, which ends with the engine.
-- vLLM is not a dependency of this package, because it pins a version of torch. It is imported when an engine is opened.
+- vLLM comes with the extra `tirjudge[vllm]`. It pins versions of torch and transformers that other extras do not allow.
+- It is imported when an engine is opened.
 """
 
 from __future__ import annotations
@@ -19,16 +20,20 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from tirjudge.chat_template import ChatTemplate, refuse_channels, writes_channels
 from tirjudge.control_tokens import ControlTokens, tag_literals
 from tirjudge.engines.base import BaseEngine, EngineFacts
 from tirjudge.engines.probing import ProbingTokenizer
 from tirjudge.engines.vllm import ServedModel
 from tirjudge.engines.vllm_answer import Reader, VLLMAnswer, check_reload, sampling_fields
+from tirjudge.engines.vllm_version import TESTED, is_tested
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TurnRefused
+from tirjudge.extras import check_extra
 from tirjudge.http.trace_context import trace_headers
 from tirjudge.model import EngineKind, EngineOptions, Model, bundled_checkpoint, fingerprint, identity_of
 from tirjudge.profile import Profile, load_profile
 from tirjudge.request_context import origin
+from tirjudge.template_options import PROBE_TEXT, TemplateOptions
 from tirjudge.types import Completion, Sampling
 from tirjudge.weights_lock import WeightsLock
 
@@ -41,20 +46,25 @@ DEFAULTS: Mapping[str, Any] = {
 
 
 @asynccontextmanager
-async def open_in_process(model: str | Path, **options: Any) -> AsyncIterator[AsyncVLLMEngine]:
+async def open_in_process(
+    model: str | Path, *, chat_template_kwargs: TemplateOptions | None = None, **options: Any
+) -> AsyncIterator[AsyncVLLMEngine]:
     """Start vLLM with a model and shut it down at the end of the block. Loading blocks the event loop.
 
     Args:
         model: checkpoint folder with a chat template, or the name of a model on the Hugging Face hub.
+        chat_template_kwargs: options of the chat template. None: the default of `ChatTemplate`.
         options: options of vLLM's `AsyncEngineArgs`, such as `max_model_len` and `tensor_parallel_size`.
 
     Raises:
-        EngineUnavailable: vLLM is not installed or does not start.
-        CheckpointError: vLLM rejects the model or the options.
+        EngineUnavailable: vLLM is not installed, has a version that was not tested, or does not start.
+        CheckpointError: vLLM rejects the model or the options, or the chat template cannot be used.
     """
     with _importing():
+        import vllm  # pyright: ignore[reportMissingImports]
         from vllm import AsyncEngineArgs  # pyright: ignore[reportMissingImports]
         from vllm.v1.engine.async_llm import AsyncLLM  # pyright: ignore[reportMissingImports]
+    check_vllm(vllm.__version__)
     try:
         llm = AsyncLLM.from_engine_args(AsyncEngineArgs(model=str(model), **{**DEFAULTS, **options}))
     except (ValueError, TypeError, OSError) as error:
@@ -62,7 +72,7 @@ async def open_in_process(model: str | Path, **options: Any) -> AsyncIterator[As
     except RuntimeError as error:
         raise EngineUnavailable(f"{model}: vLLM does not start: {error}") from error
     try:
-        yield AsyncVLLMEngine(llm)
+        yield AsyncVLLMEngine(llm, chat_template_kwargs=chat_template_kwargs)
     finally:
         llm.shutdown()
 
@@ -91,6 +101,23 @@ def options_of(arguments: Sequence[str]) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name in names}
 
 
+def check_vllm(version: str) -> None:
+    """Check the version of vLLM and the versions of packages that it needs.
+
+    Raises:
+        EngineUnavailable: a version was not tested, or another extra replaced a package.
+    """
+    if not is_tested(version):
+        raise EngineUnavailable(
+            f"vLLM in this process: vLLM {version} is installed, but {TESTED} is needed; run: pip install 'tirjudge[vllm]' "
+            "in a separate environment"
+        )
+    try:
+        check_extra("vllm")
+    except ValueError as error:
+        raise EngineUnavailable(f"vLLM in this process: {error}") from error
+
+
 @contextmanager
 def _importing() -> Iterator[None]:
     """Convert an ImportError of vLLM.
@@ -101,7 +128,7 @@ def _importing() -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise EngineUnavailable(f"vLLM in this process: {error}; run `pip install vllm`") from error
+        raise EngineUnavailable(f"vLLM in this process: {error}; run: pip install 'tirjudge[vllm]'") from error
 
 
 class AsyncVLLMEngine(BaseEngine):
@@ -109,18 +136,22 @@ class AsyncVLLMEngine(BaseEngine):
 
     Args:
         llm: a `vllm.v1.engine.async_llm.AsyncLLM`. The caller shuts it down.
+        chat_template_kwargs: as in `TemplateTokenizer`.
 
     Attributes:
         served: name and context of the model.
+
+    Raises:
+        CheckpointError: as in `TemplateTokenizer`.
     """
 
     facts = EngineFacts(reloads=True)
 
-    def __init__(self, llm: Any) -> None:
+    def __init__(self, llm: Any, *, chat_template_kwargs: TemplateOptions | None = None) -> None:
         self._llm = llm
         config = llm.model_config
         self.served = ServedModel(name=_name_of(config), context_tokens=config.max_model_len)
-        self.tokenizer = TemplateTokenizer(llm.get_tokenizer())
+        self.tokenizer = TemplateTokenizer(llm.get_tokenizer(), chat_template_kwargs=chat_template_kwargs)
         self._reader = Reader(self.tokenizer, source="vLLM in this process")
 
     @property
@@ -203,27 +234,43 @@ class AsyncVLLMEngine(BaseEngine):
 
 
 class TemplateTokenizer(ProbingTokenizer):
-    """Tokenizer from transformers, with its chat template."""
+    """Tokenizer from transformers, with its chat template.
 
-    def __init__(self, tokenizer: Any) -> None:
+    Args:
+        tokenizer: tokenizer of transformers, or one of Mistral's, which has no template in Jinja's language.
+        chat_template_kwargs: options of the chat template. None: the default of `ChatTemplate`.
+
+    Raises:
+        CheckpointError: the tokenizer has no chat template or a broken one, or the model writes in channels.
+    """
+
+    def __init__(self, tokenizer: Any, *, chat_template_kwargs: TemplateOptions | None = None) -> None:
         super().__init__()
         self._tokenizer = tokenizer
+        self._template = ChatTemplate.of_tokenizer(tokenizer, kwargs=chat_template_kwargs)
+        self._kwargs = dict(chat_template_kwargs or {}) if self._template is None else self._template.kwargs
+        if writes_channels(self._rendered(PROBE_TEXT)):
+            raise refuse_channels(origin="vLLM in this process")
 
     async def encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False)
 
     async def encode_prompt(self, text: str) -> list[int]:
-        """Render one user message with the chat template and encode it.
+        return await self.encode(self._rendered(text))
 
-        Raises:
-            CheckpointError: the tokenizer has no chat template.
-        """
+    async def chat_template_kwargs(self) -> TemplateOptions:
+        return self._kwargs
+
+    def _rendered(self, text: str) -> str:
+        if self._template is not None:
+            return self._template.render_prompt(text)
         messages = [{"role": "user", "content": text}]
         try:
-            rendered = self._tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+            return self._tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, tokenize=False, **self._kwargs
+            )
         except ValueError as error:
             raise CheckpointError(f"the tokenizer has no chat template: {error}") from error
-        return await self.encode(rendered)
 
     async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:
         added = getattr(self._tokenizer, "added_tokens_decoder", {})  # missing in Mistral's tokenizer class
@@ -280,10 +327,13 @@ async def _open(address: str, options: EngineOptions) -> AsyncIterator[Model]:
     checkpoint = Path(address) if address else bundled_checkpoint()
     folder = checkpoint if checkpoint.is_dir() else None
     profile = Profile(name=str(checkpoint)) if folder is None else load_profile(folder)
+    profile = profile.rendered_with(options.chat_template_kwargs)
     identity = {} if folder is None or not (folder / "tokenizer.json").exists() else identity_of(folder)
     version = None if folder is None else await asyncio.to_thread(fingerprint, folder)
     arguments = {"max_model_len": profile.context_tokens, **options_of(options.vllm_arguments)}
-    async with open_in_process(checkpoint, **arguments) as engine:
+    kwargs = profile.chat_template_kwargs
+    async with open_in_process(checkpoint, chat_template_kwargs=kwargs, **arguments) as engine:
+        profile = await profile.resolved_by(engine.tokenizer)
         context_tokens = min(engine.served.context_tokens, profile.context_tokens)
         yield Model(
             engine=engine,

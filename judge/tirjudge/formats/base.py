@@ -85,7 +85,8 @@ class Format(Protocol):
             tools: tools that the model may call. Empty: the prompt does not mention tools.
             prompt_chars: maximum length of a question shown in full, in characters.
             response_chars: maximum length of a response shown in full, in characters.
-            control_tokens: control tokens of the model, to break in untrusted text.
+            control_tokens: control tokens of the model, to break in untrusted text. `served` also has the tags of its
+                chat template.
         """
         ...
 

@@ -186,7 +186,7 @@ class HTTPExchange:
         except TirjudgeError:
             raise
         except (ValueError, httpx2.SSEError) as error:
-            message = f"{self.base_url} is not a tirjudge server, or has another version"
+            message = f"{self.base_url} is not a tirjudge server, or has a different version"
             raise ServerUnavailable(message) from error
 
     @contextmanager

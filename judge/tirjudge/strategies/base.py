@@ -65,7 +65,7 @@ class Contest:
     seed: int = 0
     """Seed of the draw of a knockout or of groups. The draw depends on the seed and the texts, not on their order."""
     group_size: int | None = None
-    """Listwise: maximum number of responses in one comparison. None: all."""
+    """Maximum number of responses in one listwise comparison. None: all."""
     answers: Sequence[str | None] = ()
     """Final answer of each response, for strategies that need answers. Empty: no answers are known."""
     counts: Sequence[int] = ()
@@ -112,7 +112,7 @@ class Strategy(Protocol):
 async def rank(strategy: Strategy, responses: Sequence[str], *, contest: Contest) -> list[RankedResult]:
     """Rank responses. Return one result per response, in their order.
 
-    Equal texts are judged once. If all texts are equal, a comparing strategy makes no judgment.
+    Identical responses are judged once. If all responses are identical, a comparing strategy makes no judgment.
 
     Args:
         strategy: strategy to use.

@@ -176,7 +176,7 @@ class DialectContext:
         groups, scoring = list(groups), scoring or self.scoring
         is_single = all(not isinstance(group, ResponseGroup) or len(group.responses) == 1 for group in groups)
         if scoring.mode is RewardMode.COHORT and is_single:
-            message = "mode: cohort given, but this protocol sends one response per request; use another mode"
+            message = "mode: cohort given, but this protocol sends one response per request; use a different mode"
             raise Refused(invalid(message, param="mode", code="invalid_value"))
         affordable = self.affordable([self.cost_of(group, scoring=scoring) for group in groups])
         judged = [group if is_affordable else None for group, is_affordable in zip(groups, affordable, strict=True)]

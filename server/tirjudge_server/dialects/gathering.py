@@ -48,6 +48,7 @@ class _Group(Generic[Value, Result]):
     """The comparison; None: the group is incomplete."""
 
     def fail(self, error: Exception) -> None:
+        """Raise the error for all members, unless they have results already."""
         if not self.results.done():
             self.results.set_exception(error)
             # All callers may have disconnected: mark the exception as retrieved.
@@ -106,7 +107,7 @@ class Gathering(Generic[Value, Result]):
         Raises:
             QueueFull: this caller has too many incomplete groups, or they have too many characters.
             DeadlineExceeded: the group was not complete in time.
-            Refused: 409, the group already has a member with this name and another value.
+            Refused: 409, the group already has a member with this name and a different value.
         """
         shown = repr(value).encode("utf-8", "surrogatepass")
         digest = hashlib.sha256(shown).digest()
@@ -129,7 +130,7 @@ class Gathering(Generic[Value, Result]):
             group.values.append(value)
             group.num_chars += num_chars
         elif group.members[name] != digest:
-            message = f"response: {name!r} is already in this group with another response; use a new name"
+            message = f"response: {name!r} is already in this group with a different response; use a new name"
             raise Refused(invalid(message, param="response", code="conflict"), status=409)
 
     def _group(self, key: GroupKey, *, num_chars: int) -> _Group[Value, Result]:

@@ -94,10 +94,12 @@ class _Found:
 
     @property
     def top(self) -> int:
+        """Index of the most probable answer."""
         return max(range(len(self.probabilities)), key=lambda index: self.probabilities[index])
 
     @property
     def confidence(self) -> float:
+        """Probability of the most probable answer, times `label_mass`."""
         return self.probabilities[self.top] * self.label_mass
 
 

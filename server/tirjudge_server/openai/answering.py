@@ -156,7 +156,7 @@ def refuse_unsupported(
         hints: Field -> advice for the error message.
 
     Raises:
-        Refused: An unsupported field has another value.
+        Refused: An unsupported field has an unsupported value.
     """
     for name, values in neutral_values.items():
         if name in fields and fields[name] not in values:

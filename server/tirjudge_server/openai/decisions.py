@@ -145,6 +145,7 @@ class DecisionOptions:
 
     @property
     def mode(self) -> Mode:
+        """Pairwise for two options, otherwise listwise."""
         return Mode.PAIRWISE if len(self.texts) == 2 else Mode.LISTWISE
 
 

@@ -120,7 +120,7 @@ def _declared_bytes(request: Request, *, max_bytes: int) -> int:
 
 
 def _too_large(given: str, *, max_bytes: int) -> Refused:
-    message = f"file: {given} bytes given, the limit is {max_bytes}; split the file"
+    message = f"file: {given} bytes exceed the limit of {max_bytes}; split the file"
     return Refused(invalid(message, param="file", code="file_too_large"), status=413)
 
 

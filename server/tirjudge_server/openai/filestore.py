@@ -83,7 +83,7 @@ class StoredFile(BaseModel):
     object: Literal["file"] = "file"
     bytes: int
     created_at: int
-    """Unix time, seconds."""
+    """Unix time in seconds."""
     expires_at: int | None
     """Unix time in seconds at which the file is deleted. None: never."""
     filename: str

@@ -182,7 +182,7 @@ def json_form(response_format: Mapping[str, Any]) -> JsonForm:
 def _check_schema(properties: Mapping[str, Any], *, required: Any) -> None:
     """
     Raises:
-        Refused: The schema requests a property that a verdict does not have, or another type than the property has.
+        Refused: The schema requests a property that a verdict does not have, or a type that differs from the property's.
     """
     for name in (*properties, *(required if isinstance(required, list) else [])):
         if not isinstance(name, str) or name not in JSON_TYPES:

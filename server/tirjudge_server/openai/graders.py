@@ -119,7 +119,7 @@ class LabelModel(Named):
             raise ValueError("labels: a label is given twice; each must be unique")
         unknown = sorted(set(self.passing_labels) - set(self.labels))
         if unknown:
-            raise ValueError(f"passing_labels: {unknown[0]!r} given, which is not one of `labels`")
+            raise ValueError(f"passing_labels: {unknown[0]!r} is not one of `labels`")
         return self
 
 

@@ -231,7 +231,7 @@ async def _run(service: JudgeService, grader: PythonGrader, *, values: Mapping[s
     """Run the caller's program and return the result of its `grade(sample, item)`."""
     sandbox = service.judge.sandbox
     if sandbox is None:
-        message = "grader: this server has no sandbox to run programs in; use a grader of another type"
+        message = "grader: this server has no sandbox to run programs in; use a grader of a different type"
         raise Refused(invalid(message, param="grader.type", code="no_sandbox"))
     try:
         return GraderScore(

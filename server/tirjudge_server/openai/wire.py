@@ -1,4 +1,5 @@
-"""Parsing that OpenAI's request bodies share. Unknown fields are ignored, and content is converted to text."""
+"""Parsing of request bodies, for all endpoints in OpenAI's format. Unknown fields are ignored, and content is converted to
+text."""
 
 from __future__ import annotations
 
@@ -25,13 +26,14 @@ _TEXT_PARTS = ("text", "input_text", "output_text")
 
 
 class Foreign(Received):
-    """Base of bodies in another project's format. Its clients send more fields than we read, so unknown ones are ignored."""
+    """Base class of request bodies in another project's format. Unknown fields are ignored, because clients of that project
+    send more fields than this server reads."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 def _joined(value: Any) -> Any:
-    """Join a list of content parts to one text. A part that is not text is refused with its type."""
+    """Join a list of content parts into one text. A part that is not text is rejected; the error names its type."""
     if value is None:
         return ""
     if isinstance(value, Mapping):
@@ -49,7 +51,7 @@ def _part(part: Any) -> str:
         return part["refusal"]
     if kind == "input_json":
         return json.dumps(part.get("data"), ensure_ascii=False, separators=(",", ":"))
-    raise ValueError(f"a part of type {shown(kind)} given; this judge reads only text")
+    raise ValueError(f"got a part of type {shown(kind)}; this judge reads only text")
 
 
 Content = Annotated[Text, BeforeValidator(_joined)]
@@ -154,7 +156,7 @@ def merged(options: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, A
 
 
 def usage_of(*, input_tokens: int, cached_tokens: int, output_tokens: int) -> dict[str, Any]:
-    """Return token counts in the format of decisions.
+    """Return token counts in the format of `usage` in decisions.
 
     All output tokens are reasoning tokens, because the answer is computed from the verdict.
     """

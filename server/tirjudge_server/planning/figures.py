@@ -179,14 +179,14 @@ MODELS: Mapping[str, ModelShape] = {
 
 
 def find_gpu(name: str) -> Gpu:
-    """Return a GPU by name, in any case.
+    """Return a GPU by its name (case-insensitive).
 
     Raises:
         PlanError: the table has no such GPU.
     """
     gpu = GPUS.get(name.lower())
     if gpu is None:
-        raise PlanError(f"gpu: {name!r} given, use one of {', '.join(GPUS)}")
+        raise PlanError(f"gpu: expected one of {', '.join(GPUS)}, got {name!r}")
     return gpu
 
 
@@ -204,7 +204,7 @@ def find_model(name: str) -> ModelShape:
         return shape
     path = Path(name) / "config.json"
     if not path.is_file():
-        raise PlanError(f"model: {name!r} given, use one of {', '.join(MODELS)} or a folder with a config.json")
+        raise PlanError(f"model: expected one of {', '.join(MODELS)} or a folder with a config.json, got {name!r}")
     try:
         config = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:

@@ -116,10 +116,10 @@ def inputs(given: Mapping[str, float | None], *, gpu: Gpu, precision: Precision)
 
 def _check(name: str, value: float, *, option: str) -> None:
     if not math.isfinite(value):
-        raise PlanError(f"{option}: {value:g} given, use a finite number")
+        raise PlanError(f"{option}: expected a finite number, got {value:g}")
     if value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
-        raise PlanError(f"{option}: {value:g} given, use a number above 0")
+        raise PlanError(f"{option}: expected a number above 0, got {value:g}")
     if name in _SHARES and value > 1:
-        raise PlanError(f"{option}: {value:g} given, use a share of at most 1")
+        raise PlanError(f"{option}: expected a share of at most 1, got {value:g}")
     if name == "max_sequences" and value < 1:
-        raise PlanError(f"{option}: {value:g} given, use at least 1")
+        raise PlanError(f"{option}: expected at least 1, got {value:g}")

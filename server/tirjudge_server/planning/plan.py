@@ -122,7 +122,7 @@ def plan(question: CapacityQuestion, given: Mapping[str, float | None] | None = 
         PlanError: a number is out of range, or the model does not fit into memory.
     """
     if not 0 < question.judgments_per_day < math.inf:
-        raise PlanError(f"--judgments-per-day: {question.judgments_per_day:g} given, use a number above 0")
+        raise PlanError(f"--judgments-per-day: expected a number above 0, got {question.judgments_per_day:g}")
     found = inputs(given or {}, gpu=question.gpu, precision=question.precision)
     value = {name: figure.value for name, figure in found.items()}
     precision = replace(question.precision, **{name: value[name] for name in FITTED_SHARES})

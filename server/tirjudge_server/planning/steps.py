@@ -112,12 +112,12 @@ def weights_bytes(model: ModelShape, *, precision: Precision) -> float:
 
 
 def find_precision(name: str) -> Precision:
-    """Return a precision by name, in any case.
+    """Return a precision by its name (case-insensitive).
 
     Raises:
         PlanError: the table has no such precision.
     """
     precision = PRECISIONS.get(name.lower())
     if precision is None:
-        raise PlanError(f"precision: {name!r} given, use one of {', '.join(PRECISIONS)}")
+        raise PlanError(f"precision: expected one of {', '.join(PRECISIONS)}, got {name!r}")
     return precision

@@ -83,7 +83,7 @@ def erase(
         with appending(database) as chain:
             found = erase_fields(chain, judgment_id=judgment_id, fields=field)
         if not found:
-            raise RecordsError(f"judgment: {judgment_id} given, which is not on record")
+            raise RecordsError(f"judgment: {judgment_id} is not on record")
         database.forget_erased()
 
 

@@ -104,7 +104,13 @@ def router(service: JudgeService, *, records: Records) -> APIRouter:
             format = format_named(record.values["versions"].get("format", FIRST_FORMAT))
         except ValueError as error:
             raise Refused(invalid(f"judgment_id: {error}", param="judgment_id", code="no_format")) from error
-        work = replay(record, sandbox=service.judge.sandbox, format=format, versions=records.versions)
+        work = replay(
+            record,
+            sandbox=service.judge.sandbox,
+            format=format,
+            tokenizer=service.judge.engine.tokenizer,
+            versions=records.versions,
+        )
         async with service.draining.limit():
             return await while_connected(request.receive, work)
 

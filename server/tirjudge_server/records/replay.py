@@ -10,7 +10,8 @@ from dataclasses import asdict
 from typing import Any, Literal
 
 from tirjudge.concurrency import map_concurrently
-from tirjudge.control_tokens import FAMILIES
+from tirjudge.control_tokens import NONE
+from tirjudge.engines.base import Tokenizer
 from tirjudge.formats.base import Format
 from tirjudge.formats.texts import TRUNCATED
 from tirjudge.tools.python import Sandbox
@@ -21,7 +22,8 @@ MAX_RUNNING = 4
 """Maximum number of programs of one replay that run concurrently. Leaves sandbox slots for judgments."""
 
 _EDGE = 32
-"""Number of characters next to a cut that are not compared. A delimiter that is cut in half is escaped in one text only."""
+"""Number of characters next to a cut that are not compared. If truncation splits a delimiter, it is escaped only in the
+complete output, so the texts differ there."""
 
 
 class ReplayedProgram(Wire):
@@ -62,17 +64,21 @@ class Replay(Wire):
     """Versions on this server that have changed since the judgment, and may explain a difference."""
 
 
-async def replay(record: StoredJudgment, *, sandbox: Sandbox | None, format: Format, versions: Versions) -> Replay:
+async def replay(
+    record: StoredJudgment, *, sandbox: Sandbox | None, format: Format, tokenizer: Tokenizer, versions: Versions
+) -> Replay:
     """Run the programs of a judgment again.
 
     Args:
-        record: The judgment, without erased fields.
+        record: The judgment. None of its fields may have been erased.
         sandbox: Runs the programs. None: allowed if the judgment has no programs.
         format: Format of the judgment.
+        tokenizer: Tokenizer of the served model, whose control tokens were broken in the recorded outputs.
         versions: Versions of this server.
 
     Raises:
         SandboxUnavailable: A program could not be run.
+        EngineUnavailable: The control tokens could not be read.
     """
     request = JudgeRequest.model_validate(record.request_fields)
 
@@ -83,9 +89,13 @@ async def replay(record: StoredJudgment, *, sandbox: Sandbox | None, format: For
     ran = [(i, k, rollout, turn) for i, rollout in enumerate(record.judgment.rollouts) for k, turn in programs(rollout)]
     works = (run(rollout, turn) for _, _, rollout, turn in ran)
     results = await map_concurrently(works, num_at_once=MAX_RUNNING)
+    outputs = [
+        await _shown_again(turn, again, format=format, tokenizer=tokenizer)
+        for (_, _, _, turn), again in zip(ran, results, strict=True)
+    ]
     compared = [
-        _compared(turn, again, rollout=i, number=k, format=format)
-        for (i, k, _, turn), again in zip(ran, results, strict=True)
+        _compared(turn, again, output, rollout=i, number=k)
+        for (i, k, _, turn), again, output in zip(ran, results, outputs, strict=True)
     ]
     then, now = record.values["versions"], asdict(versions)
     return Replay(
@@ -107,9 +117,17 @@ def programs(rollout: RolloutRecord) -> list[tuple[int, TurnRecord]]:
     ]
 
 
-def _compared(turn: TurnRecord, again: ExecResult, *, rollout: int, number: int, format: Format) -> ReplayedProgram:
+async def _shown_again(turn: TurnRecord, again: ExecResult, *, format: Format, tokenizer: Tokenizer) -> str:
+    """Return the complete output of the replay, with the same tokens broken as in the recorded output."""
+    output = format.shown_output(again, limit=sys.maxsize, control_tokens=NONE)
+    if is_same_output(turn.output or "", again=output):
+        return output
+    control_tokens = await tokenizer.control_tokens([again.stdout, again.error or ""])
+    return format.shown_output(again, limit=sys.maxsize, control_tokens=control_tokens)
+
+
+def _compared(turn: TurnRecord, again: ExecResult, output: str, *, rollout: int, number: int) -> ReplayedProgram:
     assert turn.outcome is not None
-    output = format.shown_output(again, limit=sys.maxsize, control_tokens=FAMILIES)
     if Outcome.TIMEOUT in (turn.outcome, again.outcome):
         result = "timed_out"
     elif turn.outcome is again.outcome and is_same_output(turn.output or "", again=output):

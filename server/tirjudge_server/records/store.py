@@ -116,7 +116,7 @@ class Records:
         """Return the earlier judgment for this idempotency key, or for the same content; None: no such judgment.
 
         Raises:
-            Refused: 422, the key was used with another request; 409, the judgment of the key was erased.
+            Refused: 422, the key was used with a different request; 409, the judgment of the key was erased.
             RecordsUnavailable: The records cannot be read.
         """
         keys = await self._lookup_keys(request, call=call, fingerprint=self.versions.fingerprint)
@@ -138,7 +138,7 @@ class Records:
             answered in the meantime.
 
         Raises:
-            Refused: 422, the key was used with another request in the meantime.
+            Refused: 422, the key was used with a different request in the meantime.
             RecordsUnavailable: The judgment was not stored, and must not be returned to the caller.
         """
         # The weights may have changed since the judgment, so its own fingerprint is stored, not the present one.
@@ -352,7 +352,7 @@ def _answer_again(row: Any, *, keys: _LookupKeys) -> Judgment:
     """Return the judgment of a row with the same idempotency key.
 
     Raises:
-        Refused: 422, the key was used with another request; 409, the judgment of the key was erased.
+        Refused: 422, the key was used with a different request; 409, the judgment of the key was erased.
     """
     if row.body not in (None, keys.body):
         raise key_reused()
@@ -374,7 +374,7 @@ def _intact_judgment(row: Any) -> Judgment | None:
 
 def unknown_judgment(judgment_id: str, *, param: str) -> Refused:
     """Return the refusal of an unknown judgment id."""
-    message = f"{param}: {shown(judgment_id)} given, which is not on record"
+    message = f"{param}: {shown(judgment_id)} is not on record"
     return Refused(invalid(message, param=param, code="judgment_not_found"), status=404)
 
 

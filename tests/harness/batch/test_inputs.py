@@ -134,7 +134,7 @@ def test_files_are_found_in_folders(tmp_path: Path) -> None:
     [
         ("no.jsonl", "no such file or folder"),
         ("in.csv", "unknown suffix '.csv'"),
-        ("dir", "has no file with the suffix"),
+        ("dir", "has no file with one of the suffixes"),
     ],
 )
 def test_invalid_inputs_are_rejected(tmp_path: Path, name: str, says: str) -> None:
@@ -144,7 +144,9 @@ def test_invalid_inputs_are_rejected(tmp_path: Path, name: str, says: str) -> No
         files_of([tmp_path / name])
 
 
-@pytest.mark.parametrize(("name", "says"), [("in.jsonl.gz", "cannot be read"), ("in.parquet", "not parquet")])
+@pytest.mark.parametrize(
+    ("name", "says"), [("in.jsonl.gz", "cannot be read"), ("in.parquet", "cannot be read as Parquet")]
+)
 def test_a_file_with_the_wrong_format_is_rejected(tmp_path: Path, name: str, says: str) -> None:
     (tmp_path / name).write_bytes(b"no\n" * 10)
     with pytest.raises(InputError, match=says):
@@ -170,5 +172,5 @@ def test_the_output_folder_is_not_an_input(write_lines, tmp_path: Path) -> None:
     (tmp_path / "out" / "results").mkdir(parents=True)
     (tmp_path / "out" / "bad.jsonl").write_text("{}\n")
     assert files_of([tmp_path], out=tmp_path / "out") == [str(given.resolve())]
-    with pytest.raises(InputError, match="input and output are the same"):
+    with pytest.raises(InputError, match="all input files are in the output folder"):
         files_of([tmp_path / "out"], out=tmp_path / "out")

@@ -143,7 +143,7 @@ def test_a_run_of_an_earlier_version_is_resumed(tmp_path: Path) -> None:
     ]
 
 
-def test_another_judge_is_rejected(tmp_path: Path) -> None:
+def test_a_different_judge_is_rejected(tmp_path: Path) -> None:
     with ParquetStore(tmp_path) as folder:
         folder.create_or_resume({"model": "a", "fingerprint": "1"})
     with ParquetStore(tmp_path) as folder:

@@ -45,13 +45,13 @@ def test_a_repeated_row_is_judged_once(write_lines) -> None:
     assert (plan.num_repeated, plan.bad) == (2, ())
 
 
-def test_a_row_with_the_key_of_another_request_is_invalid(write_lines) -> None:
+def test_a_row_with_the_key_of_a_different_request_is_invalid(write_lines) -> None:
     path = write_lines([pair(0), pair(0, prompt="another"), pair(1)])
     plan = plan_of(path, results={"k1": "0" * 64})
     assert left(plan) == ["k0"]
     assert [(row.number, row.problem) for row in plan.bad] == [
-        (2, "key 'k0' is not unique: an earlier row has the same key with another request"),
-        (3, "key 'k1' is not unique: the output has a result with the same key for another request"),
+        (2, "key 'k0' is not unique: an earlier row has the same key but a different request"),
+        (3, "key 'k1' is not unique: the output has a result with the same key for a different request"),
     ]
 
 

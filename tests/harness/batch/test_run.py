@@ -114,7 +114,7 @@ async def test_an_unavailable_judge_stops_the_run_and_results_are_kept(batch: Ba
     assert set(batch.results()) == {f"k{n}" for n in range(20)}
 
 
-async def test_a_run_cannot_continue_with_another_judge(batch: Batch, write_lines) -> None:
+async def test_a_run_cannot_continue_with_a_different_judge(batch: Batch, write_lines) -> None:
     path = write_lines([pair(0)])
     await batch.run(path)
     with pytest.raises(StorageError, match='fingerprint was "scripted" and is now "other"'):

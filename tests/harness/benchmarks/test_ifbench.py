@@ -44,6 +44,6 @@ def test_an_unknown_level_is_an_invalid_row(load, bad) -> None:
 def test_overall_is_the_mean_over_pairs(load, named, figures) -> None:
     examples = load(BENCHMARK, [row(n, broken=1 + n % 2) for n in range(4)])
     judged = [named(example, choice) for example, choice in zip(examples, (0, 0, 1, "tie"), strict=True)]
-    # The verdicts on the hard pairs are right and wrong; on the normal pairs, right and a tie that counts half.
+    # The verdicts on the hard pairs are right and wrong; on the normal pairs, right and a tie that counts as 0.5.
     values = figures(BENCHMARK, judged)
     assert values == {"overall": pytest.approx(2.5 / 4), "hard": 0.5, "normal": 0.75, "simple": None}

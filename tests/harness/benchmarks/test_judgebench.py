@@ -19,7 +19,7 @@ def row(number: int, *, source: str = "mmlu-pro-law", label: str = "A>B") -> dic
     }
 
 
-def test_label_and_source_set_right_response_and_subset(load) -> None:
+def test_the_label_determines_the_right_response_and_the_source_the_subset(load) -> None:
     sources = ["mmlu-pro-law", "livebench-reasoning", "livebench-math", "livecodebench"]
     examples = load(BENCHMARK, [row(n, source=source, label="B>A") for n, source in enumerate(sources)])
     assert [example.outline.subset for example in examples] == ["knowledge", "reasoning", "math", "coding"]
@@ -47,7 +47,7 @@ def test_official_rule_takes_the_majority_of_both_orders(load, named, figures) -
     examples = load(BENCHMARK, [row(n) for n in range(5)])
     choices = [(0, 0), (0, "tie"), (0, 1), ("tie", "tie"), (1, None)]
     judged = [named(example, *both) for example, both in zip(examples, choices, strict=True)]
-    # The majorities are right, right (one order right, one tie), split, split and wrong. So 2 of 5 pairs are right.
+    # The outcomes are, in order: right, right (one order right, one tie), split, split, wrong. So 2 of 5 pairs are right.
     assert figures(BENCHMARK, judged) == {
         "overall": 0.4,
         "knowledge": 0.4,
@@ -55,7 +55,7 @@ def test_official_rule_takes_the_majority_of_both_orders(load, named, figures) -
         "math": None,
         "coding": None,
     }
-    # In the first order alone, three pairs are right, one is a tie that counts half, and one is wrong.
+    # In the first order alone, three pairs are right, one is a tie that counts as 0.5, and one is wrong.
     assert figures(BENCHMARK, judged, protocol=PAPER)["overall"] == pytest.approx(3.5 / 5)
 
 
@@ -69,13 +69,15 @@ def test_overall_is_the_mean_over_pairs_not_categories(load, named, figures) -> 
     assert (values["overall"], values["math"], values["coding"]) == (0.75, 1.0, 0.0)
 
 
-def test_equal_scores_are_wrong_by_the_official_rule_and_half_by_paper(load, rated, figures) -> None:
+def test_equal_scores_are_wrong_by_the_official_rule_and_get_half_credit_by_the_paper_protocol(
+    load, rated, figures
+) -> None:
     first, second = load(BENCHMARK, [row(0), row(1)])
     judged = [rated(first, 7, 7), rated(second, 8, 3)]
     assert figures(BENCHMARK, judged)["overall"] == 0.5
     assert figures(BENCHMARK, judged, protocol=PAPER)["overall"] == 0.75
 
 
-def test_a_file_with_the_name_of_a_split_is_that_split(load) -> None:
+def test_the_split_is_taken_from_the_file_name(load) -> None:
     (example,) = load(BENCHMARK, [row(0)], part="claude")
     assert example.outline.tags["split"] == "claude"

@@ -41,7 +41,7 @@ def test_average_weights_sections_equally(load, named, figures) -> None:
     subsets = ["alpacaeval-easy", "alpacaeval-easy", "mt-bench-med", "llmbar-natural", "donotanswer", "hep-js"]
     examples = load(BENCHMARK, [row(n, subset=subset) for n, subset in enumerate(subsets)])
     judged = [named(example, choice) for example, choice in zip(examples, (0, 1, 1, 0, "tie", None), strict=True)]
-    # Chat has accuracy 1/2 with weight 100 and accuracy 0 with weight 40. A tie and a missing verdict count half.
+    # Chat has accuracy 1/2 with weight 100 and accuracy 0 with weight 40. A tie or a missing verdict counts as 0.5.
     values = figures(BENCHMARK, judged)
     assert values["Chat"] == pytest.approx(0.5 * 100 / 140)
     assert (values["Chat Hard"], values["Safety"], values["Reasoning"]) == (1.0, 0.5, 0.5)

@@ -96,7 +96,7 @@ def test_rows_with_a_missing_column_or_a_repeated_id_are_invalid(write_lines: Wr
 
 
 def test_a_file_without_valid_rows_is_refused(write_lines: Write) -> None:
-    with pytest.raises(InputError, match="no valid rows; the first: row 1: no column 'responses'"):
+    with pytest.raises(InputError, match="no valid rows; the first error is in row 1: no column 'responses'"):
         read_problems(write_lines([{"id": 1, "prompt": "p"}]), on_bad=lambda row: None)
     with pytest.raises(InputError, match="the file has no rows"):
         read_problems(write_lines([]), on_bad=lambda row: None)

@@ -69,7 +69,7 @@ async def test_the_output_has_one_line_per_row_in_order(write_lines: Write, tmp_
     assert lines_of(out)[1]["scores"] == [1.0, 0.0]
 
 
-async def test_another_method_rewrites_the_output_and_makes_only_missing_judgments(
+async def test_a_different_method_rewrites_the_output_and_makes_only_missing_judgments(
     write_lines: Write, tmp_path: Path, quiet: Console
 ) -> None:
     path, out, judge = write_lines(ROWS), tmp_path / "out.jsonl", LongerIsBetter()

@@ -197,7 +197,7 @@ async def test_a_vote_without_answers_is_refused_before_any_judgment(
     assert judge.asked == []
 
 
-async def test_a_folder_with_other_settings_is_refused_and_the_setting_is_named(
+async def test_a_folder_with_different_settings_is_refused_and_the_setting_is_named(
     write_lines: Write, tmp_path: Path, quiet: Console
 ) -> None:
     path, out = write_lines(ROWS), tmp_path / "run"
@@ -224,5 +224,5 @@ def test_a_folder_without_valid_results_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a run folder: results"):
         load_results(tmp_path)
     (tmp_path / "results.json").write_text("[{}]")
-    with pytest.raises(InputError, match="damaged, or written by another command"):
+    with pytest.raises(InputError, match="damaged, or written by a different command"):
         load_results(tmp_path)

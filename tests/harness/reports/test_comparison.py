@@ -88,7 +88,7 @@ def test_runs_without_common_comparisons_are_refused(make_scored) -> None:
         comparison_table([make_scored("a", right=[0], of=range(2)), make_scored("b", right=[2], of=range(2, 4))])
 
 
-def test_another_protocol_and_other_examples_are_noted(make_run: MakeRun) -> None:
+def test_different_protocols_and_examples_are_noted(make_run: MakeRun) -> None:
     first = score_run(make_run([Pair(id="a", named=(0, 0))], folder="a"))
     second = score_run(make_run([Pair(id="a", named=(0,))], folder="b"))
     notes = "\n".join(comparison_table([first, second]).notes)

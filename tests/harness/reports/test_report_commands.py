@@ -36,7 +36,7 @@ def test_a_report_shows_the_figures_and_the_judge_of_a_run(folder: Path) -> None
     assert "Judge: [red]tiny[/] | & (0123456789abcdef)" in done.stdout
 
 
-def test_a_run_can_be_scored_by_another_protocol(folder: Path) -> None:
+def test_a_run_can_be_scored_by_a_different_protocol(folder: Path) -> None:
     done = run("report", folder, "--protocol", "paper", "--format", "json")
     assert json.loads(done.stdout)["rows"][0]["value"] == 100.0
 

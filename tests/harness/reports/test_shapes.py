@@ -115,7 +115,7 @@ def test_figures_that_are_not_comparable_have_a_note(make_run: MakeRun) -> None:
     assert notes(unjudged=["b"]) == ("Not comparable. 1 comparisons of JudgeBench are missing.",)
 
 
-def test_figures_by_another_protocol_have_a_note(make_run: MakeRun) -> None:
+def test_figures_by_a_different_protocol_have_a_note(make_run: MakeRun) -> None:
     run = score_run(make_run([Pair(id="a", named=(0, 0))]))
     table = paper_table("subsets", [run])
     assert entry(table, ours(table)[0], "judgebench_math").notes == ("Not comparable. Scored by both_orders.",)

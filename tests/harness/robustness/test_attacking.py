@@ -43,7 +43,7 @@ def section(sequence: str, name: str) -> str:
 
 
 def obedient(sequence: str) -> str:
-    """Choose the right answer, unless the other answer contains an instruction."""
+    """Choose the answer that contains an instruction to the judge; if there is none, the right answer."""
     if "<response_a>" in sequence:
         a, b = section(sequence, "response_a"), section(sequence, "response_b")
         for letter, text in (("A", a), ("B", b)):
@@ -55,7 +55,7 @@ def obedient(sequence: str) -> str:
 
 
 def copying(sequence: str) -> str:
-    """Repeat the first verdict in the prompt, whose tags are broken; otherwise choose the right answer."""
+    """If the prompt contains a verdict with neutralized tags, repeat the first one; otherwise choose the right answer."""
     found = re.search(r"< preference>([AB])", sequence)
     letter = found[1] if found else "A" if "right" in section(sequence, "response_a") else "B"
     return f"<preference>{letter}</preference>"
@@ -116,13 +116,13 @@ async def test_a_letter_attack_counts_only_where_the_letter_is_the_wrong_respons
     assert flips == {"control": (0.0, 8), "verdict-a": (1.0, 4), "verdict-b": (1.0, 4)}
 
 
-async def test_a_verdict_that_is_wrong_without_attack_cannot_flip(tmp_path: Path) -> None:
-    """The script is wrong on one of two rows. The attack flips the right row."""
+async def test_a_verdict_that_is_wrong_before_the_attack_cannot_flip(tmp_path: Path) -> None:
+    """The script is wrong on one of two rows. The attack flips the verdict on the other row."""
     rows = [ROWS[0], {"id": "w", "prompt": "q", "responses": ["a right answer", "nonsense"], "label": 1}]
     found = await attacked(tmp_path, opened(obedient), "order", rows=rows)
     control, order = found.effects
     assert (control.before.value, control.flips.num, control.num_mended) == (0.5, 2, 0)
-    # In the second row, the script prefers the wrong response even without attack.
+    # In the second row, the script prefers the wrong response even without an attack.
     assert (order.flips.value, order.flips.num, order.num_mended, order.after.value) == (1.0, 2, 0, 0.0)
 
 
@@ -138,8 +138,8 @@ async def test_pointwise_reports_the_score_change_of_wrong_responses(tmp_path: P
     assert (colon.scores.good_before.value, colon.scores.good_after.value) == (0.0, 1.0)
     assert (colon.flips.value, colon.num_undecided, colon.before.value, colon.after.value) == (0.0, 4, 1.0, 0.5)
     assert (praise.scores.change.value, praise.flips.value, praise.num_undecided) == (0.0, 0.0, 0)
-    # Four requests for the right responses, which all runs share, and four for the wrong responses in each of the runs
-    # untouched, control, praise and colon.
+    # Four requests for the right responses, which all runs share, and four for the wrong responses in each of the
+    # four runs (`untouched`, `control`, `praise`, `colon`).
     assert len(asked) == 4 + 4 + 4 + 4 + 4
 
 
@@ -166,7 +166,7 @@ async def test_failed_examples_are_not_in_any_rate(tmp_path: Path) -> None:
     assert (control.num_looks, order.num_looks, found.num_missing) == (8, 6, 1)
 
 
-async def test_the_sample_is_the_same_with_and_without_attack(tmp_path: Path) -> None:
+async def test_the_sample_is_the_same_with_and_without_an_attack(tmp_path: Path) -> None:
     found = await attacked(tmp_path, opened(obedient), "order", limit=2)
     assert [effect.num_looks for effect in found.effects] == [4, 4]
 

@@ -318,7 +318,7 @@ async def test_a_slow_worker_with_progress_or_without_metrics_stays_in_use(
         assert rig.in_use() == ["a", "b"]
 
 
-async def test_workers_with_another_model_or_tokenizer_are_excluded() -> None:
+async def test_workers_with_a_different_model_or_tokenizer_are_excluded() -> None:
     def prepare(rig: Rig) -> None:
         rig.engines["a"].served = ServedModel(name="other", context_tokens=4096)
         rig.engines["c"].tokenizer = ShiftedTokenizer()

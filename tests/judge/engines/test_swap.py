@@ -112,7 +112,7 @@ async def test_weights_in_half_precision_are_accepted_from_torch(make_engine: Ma
 
 
 @pytest.mark.parametrize("broken", ["shape", "missing", "more", "nan"])
-async def test_weights_of_another_model_are_rejected_and_the_old_ones_stay(
+async def test_weights_of_a_different_model_are_rejected_and_the_old_ones_stay(
     make_engine: MakeEngine, other, broken: str
 ) -> None:
     engine = make_engine()

@@ -92,7 +92,7 @@ async def test_decoded_last_tokens_are_cached():
         completion = await engine.generate([7], sampling=SAMPLING, session="s")
         assert (completion.token_ids, completion.stop, completion.num_appended) == ((1, 2), "```output", 0)
     turns = ["/v1/completions", "/detokenize", "/detokenize", "/v1/completions"]
-    assert [path for path, _ in server.asked] == ["/health", "/v1/models", *turns]
+    assert [path for path, _ in server.asked] == ["/health", "/version", "/v1/models", *turns]
 
 
 async def test_logprobs_are_requested_only_if_needed():

@@ -89,10 +89,10 @@ WRONG_FIELDS = {
     "unknown field": ({"code": "", "timeout": 3}, "timeout", "known fields: code, bindings, stdin"),
     "unknown limit": ({"code": "", "limits": {"cpu": 3}}, "limits.cpu", "known fields: cpu_s, wall_s"),
     "limit is not a number": ({"code": "", "limits": {"cpu_s": "3"}}, "limits.cpu_s", '"3" given'),
-    "limit is zero": ({"code": "", "limits": {"cpu_s": 0}}, "limits.cpu_s", "0 given"),
+    "limit is zero": ({"code": "", "limits": {"cpu_s": 0}}, "limits.cpu_s", "got 0"),
     "limit is infinite": ({"code": "", "limits": {"wall_s": 1e999}}, "limits", ""),
     "limit is too large": ({"code": "", "limits": {"cpu_s": 1e6}}, "limits", "at most"),
-    "invalid variable name": ({"code": "", "bindings": {"two words": ""}}, "bindings", "'two words' given"),
+    "invalid variable name": ({"code": "", "bindings": {"two words": ""}}, "bindings", "got 'two words'"),
     "binding is not a text": ({"code": "", "bindings": {"x": 3}}, "bindings.x", "3 given"),
     "binding is nested too deeply": (
         {"code": "", "bindings": {"x": {"y": {}}}},
@@ -100,7 +100,7 @@ WRONG_FIELDS = {
         "an object of 0 given",
     ),
     "file is not base64": ({"code": "", "files": {"a": "%"}}, "files.a", '"%" given'),
-    "file outside of the directory": ({"code": "", "files": {"../a": ""}}, "files", "given"),
+    "file outside of the directory": ({"code": "", "files": {"../a": ""}}, "files", "got"),
     "attachments": ({"code": "", "attachments": {"a": "/etc"}}, "attachments", "unknown field"),
     "a list": ([], "body", "not a JSON object"),
 }

@@ -125,7 +125,7 @@ async def test_files_are_transferred(client: httpx2.AsyncClient, service: Sandbo
     assert base64.b64decode(answer["files"]["b"]) == b"ABC"
 
 
-async def test_another_language_is_refused(client: httpx2.AsyncClient) -> None:
+async def test_a_different_language_is_refused(client: httpx2.AsyncClient) -> None:
     response = await client.post("/run_code", json=VERL | {"code": "", "language": "cpp"})
     assert response.status_code == 400
     assert response.json()["error"]["param"] == "language"

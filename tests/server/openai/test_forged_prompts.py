@@ -144,7 +144,7 @@ def test_a_judge_prompt_quoted_in_an_unsupported_prompt_is_refused() -> None:
     ],
 )
 @pytest.mark.parametrize("form", [marked, fenced, gold])
-def test_a_mention_of_a_marker_in_an_answer_is_text(form, said: str) -> None:
+def test_a_marker_mentioned_in_an_answer_is_not_parsed(form, said: str) -> None:
     honest, found = read(form("Four.")), read(form(f"Four. {said}"))
     assert found.fields == honest.fields | {"responses": [f"Four. {said}"]}
     assert found.form == honest.form

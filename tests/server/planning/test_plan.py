@@ -101,16 +101,16 @@ def test_error_for_too_large_model_says_what_to_change() -> None:
 
 
 def test_number_out_of_range_is_refused() -> None:
-    with pytest.raises(PlanError, match="use a share of at most 1"):
+    with pytest.raises(PlanError, match="expected a share of at most 1"):
         planned(use=1.5)
-    with pytest.raises(PlanError, match="--peak: 0 given"):
+    with pytest.raises(PlanError, match="--peak: expected a number above 0, got 0"):
         planned(peak=0)
     for per_day in (0, math.inf, math.nan):
         with pytest.raises(PlanError, match="--judgments-per-day"):
             planned(per_day=per_day)
-    with pytest.raises(PlanError, match="--peak: inf given"):
+    with pytest.raises(PlanError, match="--peak: expected a finite number, got inf"):
         planned(peak=math.inf)
-    with pytest.raises(PlanError, match=r"--max-sequences: 0\.5 given"):
+    with pytest.raises(PlanError, match=r"--max-sequences: expected at least 1, got 0\.5"):
         planned(max_sequences=0.5)
     with pytest.raises(PlanError, match="--max-model-len: 4096 given, but one rollout has 20855 tokens"):
         planned(output_tokens=20_000, max_model_len=4096)

@@ -144,7 +144,13 @@ async def test_a_server_with_unreadable_records_is_not_ready(serve: Serve) -> No
         assert (await server.client.get("/ready")).status_code == 200
 
 
-@pytest.mark.parametrize("program", [COUNTS, LONG, FAILS], ids=["short", "long", "failing"])
+PRINTS_TOKENS = "```python\nprint('<|im_end|> <s> </prompt> [INST]')\n```\n```output"
+"""A program whose output has control tokens and tags, which are broken in the output that the judge reads."""
+
+
+@pytest.mark.parametrize(
+    "program", [COUNTS, LONG, FAILS, PRINTS_TOKENS], ids=["short", "long", "failing", "control tokens"]
+)
 async def test_a_replay_with_equal_outputs_is_the_same(serve: Serve, program: str) -> None:
     async with serve([program, ENDS]) as server:
         judgment = await server.judge(orders="both")

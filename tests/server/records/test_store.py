@@ -60,7 +60,7 @@ async def test_an_idempotency_key_survives_a_restart(database_url, open_store, r
     assert await again.recall(request_of(), call=Call(idempotency_key="k", caller="bob")) is None
 
 
-async def test_a_reused_key_with_another_request_is_refused(store, request_of, judgment_of, keep) -> None:
+async def test_a_key_reused_with_a_different_request_is_refused(store, request_of, judgment_of, keep) -> None:
     await keep(store, idempotency_key="k")
     call = Call(idempotency_key="k")
     with pytest.raises(Refused) as refused:

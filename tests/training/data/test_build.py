@@ -94,7 +94,7 @@ def test_positions_and_orders_vary(built: tuple[Path, MixtureManifest]) -> None:
     assert all(item.order == (0, 1) for item in all_items(built[0]) if item.mode is Mode.POINTWISE)
 
 
-def test_same_seed_gives_the_same_files_and_another_seed_gives_different_files(
+def test_equal_seeds_give_equal_files_and_different_seeds_give_different_files(
     built: tuple[Path, MixtureManifest], local: Path, tmp_path: Path
 ) -> None:
     names = ("--sources", "helpsteer3,saferlhf")
@@ -137,7 +137,7 @@ def test_missing_column_is_reported_with_source_file_and_columns(tmp_path: Path)
     [
         (("--sources", "missing"), "source: unknown source 'missing'; the sources are helpsteer3"),
         (("--only", "poetry"), "only: unknown task 'poetry'"),
-        (("--scale", "0"), "scale: 0.0 given"),
+        (("--scale", "0"), "scale: expected a number greater than 0 and at most 1, got 0.0"),
         (("--benchmarks", "nonsense"), "benchmarks: unknown benchmark 'nonsense'; installed are codejudgebench"),
         (("--candidates", "/nowhere.jsonl"), "/nowhere.jsonl: no such file"),
         (("--against", "/nowhere.txt"), "/nowhere.txt: no such file"),

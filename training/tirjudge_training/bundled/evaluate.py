@@ -98,7 +98,7 @@ class Score:
 
 
 class NoiseSandbox:
-    """A sandbox that runs the program and replaces its output by random letters and digits, at least 8 characters."""
+    """A sandbox that runs the program and replaces its output with random letters and digits, at least 8 characters."""
 
     def __init__(self, sandbox: Sandbox, *, seed: int) -> None:
         self._sandbox = sandbox

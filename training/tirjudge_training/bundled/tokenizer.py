@@ -47,14 +47,14 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> Tokenizer:
     return tokenizer
 
 
-def with_template(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    """Return the tokenizer for transformers and vLLM, with ChatML as its chat template."""
+def with_template(tokenizer: Tokenizer, *, template: str = CHATML) -> PreTrainedTokenizerFast:
+    """Return the tokenizer for transformers and vLLM, with a chat template."""
     from transformers import PreTrainedTokenizerFast
 
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=END_OF_TURN,
         pad_token=PADDING,
-        chat_template=CHATML,
+        chat_template=template,
         clean_up_tokenization_spaces=False,
     )

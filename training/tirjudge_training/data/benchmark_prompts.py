@@ -48,9 +48,14 @@ class BenchmarkPrompts(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def sources(self) -> Mapping[str, PromptLocation]: ...
+    def sources(self) -> Mapping[str, PromptLocation]:
+        """Name of a part -> its location."""
+        ...
+
     @property
-    def examples(self) -> Callable[[Mapping[str, Any], str], Iterable[Prompted]]: ...
+    def examples(self) -> Callable[[Mapping[str, Any], str], Iterable[Prompted]]:
+        """Function that converts a row of a part to examples."""
+        ...
 
 
 def installed() -> dict[str, BenchmarkPrompts]:

@@ -282,7 +282,7 @@ def open_problems(
         ValueError: as in `build`, or `spare` is below 1.
     """
     if spare < 1:
-        raise ValueError(f"spare: {spare} given, must be at least 1")
+        raise ValueError(f"spare: expected at least 1, got {spare}")
     found: dict[str, list[TrainingProblem]] = {}
     for source in chosen_sources(wanted.sources, only=wanted.only, commercial=wanted.commercial):
         if not any(part.sampled for part in source.parts):

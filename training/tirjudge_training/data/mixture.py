@@ -48,7 +48,7 @@ def wanted_of(source: Source, *, scale: float) -> dict[Mode, int]:
         ValueError: `scale` is not greater than 0 and at most 1.
     """
     if not 0 < scale <= 1:
-        raise ValueError(f"scale: {scale} given, must be greater than 0 and at most 1")
+        raise ValueError(f"scale: expected a number greater than 0 and at most 1, got {scale}")
     return {mode: max(1, round(count * scale)) for mode, count in source.wanted.items() if count}
 
 

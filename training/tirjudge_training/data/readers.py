@@ -38,7 +38,7 @@ def helpsteer3(row: Row) -> TrainingProblem | Rejected:
     """Read a preference of HelpSteer3; weak preferences are rejected."""
     preference = row["overall_preference"]
     if not isinstance(preference, int) or abs(preference) > 3:
-        raise BrokenRow(f"overall_preference: {preference!r} given, -3 to 3 expected")
+        raise BrokenRow(f"overall_preference: expected -3 to 3, got {preference!r}")
     if abs(preference) < MIN_PREFERENCE:
         return Rejected(reason=Reason.UNCLEAR_PREFERENCE, detail=f"overall_preference {preference}")
     first, second = _text(row, "response1"), _text(row, "response2")
@@ -136,7 +136,7 @@ def saferlhf(row: Row) -> TrainingProblem | Rejected:
     """Read a pair of PKU-SafeRLHF; the safer response is the better one."""
     safer = row["safer_response_id"]
     if safer not in (0, 1):
-        raise BrokenRow(f"safer_response_id: {safer!r} given, 0 or 1 expected")
+        raise BrokenRow(f"safer_response_id: expected 0 or 1, got {safer!r}")
     responses = (_text(row, "response_0"), _text(row, "response_1"))
     return _preference(_text(row, "prompt"), chosen=responses[safer], rejected=responses[1 - safer])
 
@@ -182,7 +182,7 @@ def _text(row: Row, column: str) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = str(value)
     if not isinstance(value, str) or not value.strip():
-        raise BrokenRow(f"{column}: {value!r:.60} given, text expected")
+        raise BrokenRow(f"{column}: expected text, got {value!r:.60}")
     # Lone surrogates cannot be encoded by tokenizers and files.
     return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
@@ -194,17 +194,17 @@ def _conversation(row: Row, column: str) -> str | tuple[ChatMessage, ...]:
         return _text(row, column)
     messages = tuple(_message(message, column) for message in _sequence(row[column], column))
     if not messages:
-        raise BrokenRow(f"{column}: no message given, at least one expected")
+        raise BrokenRow(f"{column}: expected at least one message, got none")
     return messages[0].content if len(messages) == 1 and messages[0].role == "user" else messages
 
 
 def _message(message: Any, column: str) -> ChatMessage:
     if not isinstance(message, Mapping):
-        raise BrokenRow(f"{column}: {message!r:.60} given, a message expected")
+        raise BrokenRow(f"{column}: expected a message, got {message!r:.60}")
     role = str(message.get("role") or message.get("from"))
     content = _text({column: message.get("content") or message.get("value")}, column)
     if role not in _ROLES:
-        raise BrokenRow(f"{column}: role {role!r:.60} given, one of {', '.join(_ROLES)} expected")
+        raise BrokenRow(f"{column}: role: expected one of {', '.join(_ROLES)}, got {role!r:.60}")
     return ChatMessage.model_validate({"role": _ROLES[role], "content": content})
 
 
@@ -228,13 +228,13 @@ def _listed(row: Row, column: str) -> Sequence[Any]:
             try:
                 value = ast.literal_eval(value)
             except (ValueError, SyntaxError, MemoryError, RecursionError):
-                raise BrokenRow(f"{column}: {value!r:.60} given, a list in JSON or Python syntax expected") from None
+                raise BrokenRow(f"{column}: expected a list in JSON or Python syntax, got {value!r:.60}") from None
     return _sequence(value, column)
 
 
 def _sequence(value: Any, column: str) -> Sequence[Any]:
     if not isinstance(value, list | tuple):
-        raise BrokenRow(f"{column}: {value!r:.60} given, a list expected")
+        raise BrokenRow(f"{column}: expected a list, got {value!r:.60}")
     return value
 
 

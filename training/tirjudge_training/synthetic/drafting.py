@@ -32,7 +32,7 @@ class Draft:
         """Set one feature.
 
         Raises:
-            Conflict: the feature already has another value.
+            Conflict: the feature already has a different value.
         """
         if self.features.setdefault(feature, value) != value:
             raise Conflict(feature)

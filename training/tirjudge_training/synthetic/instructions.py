@@ -35,7 +35,7 @@ class Params:
     op: str = "=="
     """Comparison of the count to `number`: one of >=, <=, ==, <, >."""
     quotes: tuple[str, ...] = ()
-    """Quoted texts of the instruction, in the order of the sentence."""
+    """Quoted texts of the instruction, in the order in which the sentence has them."""
 
 
 Shape = Callable[[Draft, Params, bool, Random, str], None]
@@ -49,7 +49,8 @@ class InstructionKind:
     name: str
     """Name of the kind, as the judge writes it in its plan."""
     nouns: tuple[str, ...] = ()
-    """Nouns for the counted things, used in the sentences that all counts share. Empty: these sentences do not fit."""
+    """Nouns for what is counted, for the sentence templates that all counting instructions share. Empty: not used for this
+    kind."""
     code: str
     """Python expression over the response `r`: n0 is the instruction's number, q0 its first quotation, qs all
     quotations."""
@@ -77,7 +78,7 @@ def phrasing(kind: InstructionKind, params: Params, *, rng: Random, held_out: bo
             sentence = sentence.replace("{noun}", rng.choice(kind.nouns))
         return paraphrase(sentence, rng=rng) if not held_out and rng.random() < 0.7 else sentence
 
-    # Each noun has the same probability as all sentences for this kind alone.
+    # Each noun is as likely as all of this kind's own sentences together.
     if rng.random() < len(kind.nouns) / (len(kind.nouns) + 1):
         phrasings = COUNTS[params.op if rng.random() < 0.3 else "any"]
     else:
@@ -124,7 +125,7 @@ def _counted(
 
     Args:
         name: Name of the kind.
-        nouns: Nouns for the counted things, for the phrasings that all counts share.
+        nouns: Nouns for what is counted, for the phrasings that all counting instructions share.
         code: Python expression that counts them in `r`.
         count: Ground truth, implemented differently from `code`.
         feature: Feature of a draft that sets the count.
@@ -158,7 +159,7 @@ def _marks(
     mark: Callable[[int], str],
     span: tuple[int, int],
 ) -> InstructionKind:
-    """Return a counted kind whose counted things are inserted as words: placeholders, hashtags, highlights."""
+    """Return a counting kind whose items are inserted into the response as words: placeholders, hashtags, highlights."""
     base = _counted(name, nouns, code=code, count=count, feature=name, span=span)
 
     def shape(draft: Draft, params: Params, follow: bool, rng: Random, request: str) -> None:

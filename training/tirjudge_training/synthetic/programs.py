@@ -1,9 +1,9 @@
 """The program that the judge learns to write: checks of the responses, with parameters read from the prompt.
 
 The model never copies a number or a keyword into its code. It refers to it by index: `n[2]` is the third number in the
-prompt, `q[0]` the first quotation, `w[0]` the first word after "the word". So the model only has to learn which checks
-the prompt requires and which index each parameter has. A missing parameter is 0 or an empty string. So a superfluous
-check affects all responses equally and does not crash the program.
+prompt, `q[0]` the first quotation, `w[0]` the first word that follows "word", "term" or "letter". So the model only has to
+learn which checks the prompt requires and which index each parameter has. A missing parameter is 0 or an empty string. So a
+superfluous check affects all responses equally and does not crash the program.
 """
 
 from __future__ import annotations
@@ -107,6 +107,7 @@ class Places:
 
     @classmethod
     def of(cls, prompt: str) -> Places:
+        """Return the positions in a prompt."""
         return cls(
             numbers=tuple(match.start() for match in NUMBER.finditer(prompt)),
             quotations=tuple(match.start(1) for match in QUOTATION.finditer(prompt)),
@@ -121,7 +122,7 @@ class Places:
             op: Comparison that replaces {op}.
             number_at: Start offset of its number in the prompt. None: the instruction has no number.
             quotes_at: Start offsets of its quotations.
-            quoted: False if its only "quotation" has no quotation marks and follows "the word".
+            quoted: False if the instruction names a word without quotation marks, as in: the word sea.
 
         Raises:
             ValueError: a program would not find a parameter at its offset.
@@ -133,7 +134,7 @@ class Places:
             name, places = ("q", self.quotations) if quoted else ("w", self.named_words)
             found = [places.index(offset) for offset in quotes_at]
             if found != list(range(found[0], found[0] + len(found))):
-                raise ValueError("the quotations of one instruction do not follow one another")
+                raise ValueError("the quotations of one instruction are not consecutive")
             code = re.sub(r"\bq0\b", f"{name}[{found[0]}]", code)
             code = re.sub(r"\bqs\b", f"{name}[{found[0]}:{found[-1] + 1}]", code)
         return code

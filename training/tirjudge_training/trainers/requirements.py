@@ -1,4 +1,4 @@
-"""Options of a training library that must have a certain value. With another value, the library does not compute
+"""Options of a training library that must have a certain value. With a different value, the library does not compute
 equation 2 of the paper."""
 
 from __future__ import annotations
@@ -37,4 +37,4 @@ class Requirement:
             ValueError: the value does not fulfill the requirement.
         """
         if not self.accepts(found):
-            raise ValueError(f"{key}: {found!r} found, {self.needed!r} needed: {self.why}")
+            raise ValueError(f"{key}: expected {self.needed!r}, got {found!r}: {self.why}")

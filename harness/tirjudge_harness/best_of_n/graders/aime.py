@@ -1,4 +1,4 @@
-"""Grade integers from 0 to 999, such as AIME answers: the last `\\boxed{}`, or the last number without a box."""
+"""Grade integers from 0 to 999, such as AIME answers: the last `\\boxed{}`, or the last number if there is no box."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DECORATION = re.compile(r"\\text\s*\{[^{}]*\}|\\[,;!: ]|\^\{?\\circ\}?|\\\(|\\\
 
 
 def _digits(value: object) -> object:
-    """Gold answers are numbers, or texts that may have leading zeros."""
+    """Gold answers are numbers, or strings that may have leading zeros."""
     return int(value) if isinstance(value, str) and value.strip().isdecimal() else value
 
 
@@ -26,7 +26,7 @@ class _Facts(BaseModel):
 
 
 class AimeGrader:
-    """Facts: `answer`, an integer from 0 to 999. Votes count integers, without leading zeros."""
+    """Facts: `answer`, an integer from 0 to 999. Votes are for integers: 007 and 7 are the same answer."""
 
     async def grade(self, responses: Sequence[str], *, facts: Mapping[str, Any]) -> list[Grade]:
         gold = read_facts(_Facts, facts).answer

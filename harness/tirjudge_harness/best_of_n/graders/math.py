@@ -1,8 +1,9 @@
 """Grade mathematical answers of any form with math-verify, in worker processes.
 
-A response can make a computer algebra system loop forever, use up all memory, or crash. So each question goes to a
-worker process and has a time limit. A worker that does not answer in time is killed and replaced. An answer that cannot
-be parsed or compared in time counts as wrong, as in math-verify itself; `detail["problem"]` is the reason.
+A response can make a computer algebra system loop forever, use up all memory, or crash. So worker
+processes parse the responses and compare the answers, each with a time limit. A worker that exceeds the limit is killed and
+replaced. An answer that cannot be parsed or compared in time counts as wrong, as in math-verify itself;
+`detail["problem"]` is the reason.
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ class _Facts(BaseModel):
 
 
 class _NotAnswered(Exception):
-    """A worker did not answer a question. The message is the reason."""
+    """A worker failed, or did not respond in time. The message is the reason."""
 
 
 class MathGrader:
-    """Facts: `answer`, in LaTeX or plain text. Votes count equivalent answers together.
+    """Facts: `answer`, in LaTeX or plain text. Votes for equivalent answers are added up.
 
     async with MathGrader(workers=2) as grader:
         grades = await grader.grade([r"It is \\boxed{0.5}."], facts={"answer": r"\\frac{1}{2}"})
     """
 
     def __init__(self, *, workers: int = 2, timeout_s: float = 20.0) -> None:
-        """Create a grader. Each worker process starts with its first question.
+        """Create a grader. Each worker process is started on its first request.
 
         Args:
             workers: number of worker processes; each needs about 200 MB.
@@ -129,14 +130,14 @@ class MathGrader:
 
 
 class _Worker:
-    """One worker process. It starts with its first question."""
+    """One worker process. It is started on its first request."""
 
     def __init__(self, *, timeout_s: float) -> None:
         self._timeout_s = timeout_s
         self._process: Process | None = None
 
     async def ask(self, question: dict[str, str]) -> dict[str, Any]:
-        """Send a question to the process and return its answer.
+        """Send a request to the process and return its response.
 
         Raises:
             _NotAnswered: the process did not answer in time, or ended. The next question starts a new process.
@@ -180,6 +181,7 @@ class _Worker:
         return await self._process.stdout.readuntil(b"\n")
 
     async def stop(self) -> None:
+        """Kill the process, if it was started, and wait for its end."""
         process, self._process = self._process, None
         if process is not None:
             with contextlib.suppress(ProcessLookupError):

@@ -13,7 +13,7 @@ MANY = (list, tuple, set, frozenset)
 
 
 class NoLiteral(TypeError):
-    """The value has another type and cannot be encoded."""
+    """The value has a different type and cannot be encoded."""
 
 
 def encoded(value):

@@ -28,7 +28,7 @@ class ToyTrainer:
 
     def check(self, recipe: Recipe, *, kind: TrainedKind, without_labels: bool) -> None:
         if not recipe.sft.mask_observations:
-            raise ValueError("sft.mask_observations: false given, but toy counts only sampled tokens; set it to true")
+            raise ValueError("sft.mask_observations: must be true, because toy counts only sampled tokens")
 
     def train(self, job: StageJob, *, data: TrainingData, on_step: OnStep) -> TrainedStage:
         steps = job.recipe.settings_of("toy").steps

@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tirjudge.extras import check_extra
 from tirjudge_training.trainers.base import OnStep, StageJob, TrainedKind, TrainedStage
 from tirjudge_training.trainers.trl.options import check_version
 from tirjudge_training.training_samples import read_trajectories
@@ -29,6 +30,7 @@ class TRLTrainer:
     def check(self, recipe: Recipe, *, kind: TrainedKind, without_labels: bool) -> None:
         try:
             check_version(version("trl"))
+            check_extra("train")
         except PackageNotFoundError:
             raise ValueError("trainer: trl is not installed; run: pip install 'tirjudge[train]'") from None
 

@@ -88,6 +88,7 @@ class SFTTrainer(_Reporting, TRLSFTTrainer):
     """TRL's trainer for SFT, with the reports and without TRL's output."""
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log as TRL does, and report the metrics of a training step."""
         super().log(logs, start_time)
         if "loss" in logs:
             self._report_step(self.state.global_step, logs)
@@ -154,6 +155,10 @@ class RLTrainer(_Reporting, GRPOTrainer):
         return loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log as TRL does, and report the metrics of a training step.
+
+        The report includes the mean and the largest difference of log-probabilities between engine and trainer.
+        """
         super().log(logs, start_time)
         if "loss" not in logs:
             return
@@ -193,6 +198,7 @@ class FiniteGradients(TrainerCallback):
     """Stops a run before a gradient that is not finite changes the weights."""
 
     def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Raise NonFiniteLoss, with the newest complete checkpoint, if a gradient is not finite."""
         gradients = [p.grad for p in kwargs["model"].parameters() if p.grad is not None]
         if not all(bool(torch.isfinite(gradient).all()) for gradient in gradients):
             good = newest_checkpoint(Path(args.output_dir))

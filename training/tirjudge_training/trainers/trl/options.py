@@ -30,7 +30,7 @@ def check_version(version: str) -> None:
     """
     if not version.startswith(TRL_VERSION):
         raise ValueError(
-            f"trl: {version} found, {TRL_VERSION}* needed, because the adapters depend on its experimental "
+            f"trl: got version {version}; the adapters need {TRL_VERSION}*, because they depend on its experimental "
             "rollout_func, its row order, masks and normalizers; run: pip install 'tirjudge[train]'"
         )
 

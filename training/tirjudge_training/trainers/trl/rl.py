@@ -152,6 +152,8 @@ class RLStage:
         stage = self
 
         class ValidateWhenDue(TrainerCallback):
+            """Validates every `validate_every` steps, and after the last step."""
+
             def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
                 due = state.global_step % stage.settings.validate_every == 0 or state.global_step == args.max_steps
                 if due and stage.validate is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from tirjudge.extras import check_extra
 from tirjudge_training.trainers.base import OnStep, StageJob, TrainedKind, TrainedStage
 from tirjudge_training.trainers.verl.options import VerlSettings, check_options, check_settings
 
@@ -30,6 +31,7 @@ class VerlTrainer:
                 f"trainer: verl given, but {', '.join(missing)} cannot be imported here; run: pip install "
                 "'tirjudge[train-verl]' in a separate environment, or set trainer to trl"
             )
+        check_extra("train-verl")
         check_settings(recipe.rl, rule=recipe.reward)
         check_options(recipe.settings_of("verl").options, rl=recipe.rl)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import cache
@@ -28,11 +29,13 @@ from verl.experimental.agent_loop.agent_loop import (  # pyright: ignore[reportM
     AgentLoopOutput,
 )
 
+from tirjudge.chat_template import CHATML, ChatTemplate
 from tirjudge.concurrency import gather_fail_fast
 from tirjudge.engines.base import BaseEngine
 from tirjudge.engines.tokenization import LocalTokenizer, find_stop
 from tirjudge.errors import EngineUnavailable
 from tirjudge.judge import Judge, rollout_name
+from tirjudge.template_options import TemplateOptions, shown_options
 from tirjudge.tools.python import Sandbox, python_tools
 from tirjudge.types import Completion, Rollout, Sampling
 from tirjudge_training.items import TrainingItem
@@ -72,7 +75,7 @@ class TirJudgeAgentLoop(AgentLoopBase):
         item = item_of(kwargs["extra_info"])
         engine = VerlEngine(
             self.server_manager,
-            tokenizer=_tokenizer_of(self.tokenizer),
+            tokenizer=_tokenizer_of(self.tokenizer, shown_options(self.settings.profile.chat_template_kwargs)),
             eos_token_ids=frozenset(self.settings.eos_token_ids),
             options={name: sampling_params[name] for name in ("top_k", "repetition_penalty")},
         )
@@ -233,27 +236,29 @@ class VerlEngine(BaseEngine):
 
 
 class VerlTokenizer(LocalTokenizer):
-    """The tokenizer loaded by verl. It applies the chat template of the checkpoint, as a vLLM server does.
+    """The tokenizer loaded by verl, with the chat template of the checkpoint.
 
     Args:
-        tokenizer: Fast tokenizer of transformers. If it has no chat template, ChatML is used, as in the embedded
-            engine.
+        tokenizer: Fast tokenizer of transformers. If it has no chat template, ChatML is used, as in serving.
+        chat_template_kwargs: Options of the chat template.
     """
 
-    def __init__(self, tokenizer: Any) -> None:
-        super().__init__(tokenizer.backend_tokenizer)
-        self.of = tokenizer
-
-    async def encode_prompt(self, text: str) -> list[int]:
-        if not self.of.chat_template:
-            return await super().encode_prompt(text)
-        messages = [{"role": "user", "content": text}]
-        return self.encode_now(self.of.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+    def __init__(self, tokenizer: Any, *, chat_template_kwargs: TemplateOptions) -> None:
+        template = ChatTemplate.of_tokenizer(tokenizer, kwargs=chat_template_kwargs)
+        super().__init__(
+            tokenizer.backend_tokenizer, template=template or ChatTemplate(CHATML, kwargs=chat_template_kwargs)
+        )
 
 
 # Objects kept for the process -------------------------------------------------------------------------------------------
 
-_tokenizer_of = cache(VerlTokenizer)  # cached, because decoding a large vocabulary to bytes takes a second
+
+@cache  # decoding a large vocabulary to bytes takes a second
+def _tokenizer_of(tokenizer: Any, options: str) -> VerlTokenizer:
+    """Return the tokenizer with options of its chat template, given as JSON, which can be cached."""
+    return VerlTokenizer(tokenizer, chat_template_kwargs=json.loads(options))
+
+
 _SANDBOXES: dict[str, asyncio.Task[Sandbox]] = {}
 _OPEN = AsyncExitStack()
 

@@ -1,4 +1,4 @@
-"""Runs verl as a process: writes its input files, follows its metrics file, and finds its last checkpoint."""
+"""Runs verl as a process: writes its input files, follows its metrics file, and finds its newest checkpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from tirjudge.engines.checkpoint import read_eos_token_ids
 from tirjudge.errors import TirjudgeError
-from tirjudge.profile import load_profile
+from tirjudge.profile import resolved_profile
 from tirjudge_training.checkpoints import write_checkpoint_file
 from tirjudge_training.trainers.base import OnStep, StageJob, TrainedStage
 from tirjudge_training.trainers.verl.data import LoopSettings, write_verl_dataset
@@ -60,7 +60,7 @@ def train_with_verl(
     if status != 0:
         raise VerlError(f"verl ended with status {status}; see {job.folder / 'verl.log'} for the reason")
     trained = last_checkpoint(job.folder)
-    write_checkpoint_file(trained.checkpoint, profile=load_profile(job.start))
+    write_checkpoint_file(trained.checkpoint, profile=resolved_profile(job.start))
     return trained
 
 
@@ -74,7 +74,7 @@ def prepare(job: StageJob, *, data: TrainingData) -> dict[str, JsonValue]:
     check_settings(recipe.rl, rule=recipe.reward)
     verl: VerlSettings = recipe.settings_of("verl")
     loop = LoopSettings(
-        profile=load_profile(model),
+        profile=resolved_profile(model),
         eos_token_ids=tuple(sorted(read_eos_token_ids(model))),
         reward=recipe.reward,
         tools=recipe.tools_switch,
@@ -174,7 +174,7 @@ class MetricsFile:
         self._offset = 0
 
     def read(self) -> None:
-        """Process the complete lines that were appended since the last call."""
+        """Process the complete lines that were appended since the previous call."""
         if not self.path.exists():
             return
         with self.path.open("rb") as file:

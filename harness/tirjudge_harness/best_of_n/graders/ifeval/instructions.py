@@ -66,19 +66,19 @@ def _holds(count: int, relation: Relation, limit: int) -> bool:
 
 @_check("keywords:existence")
 def _existence(response: str, *, keywords: Keywords) -> bool:
-    """All keywords occur, in any case, also inside longer words."""
+    """All keywords occur, case-insensitively, including inside longer words."""
     return all(re.search(re.escape(keyword), response, re.IGNORECASE) for keyword in keywords)
 
 
 @_check("keywords:frequency")
 def _frequency(response: str, *, keyword: Keyword, frequency: Count, relation: Relation) -> bool:
-    """Non-overlapping occurrences are counted, in any case, also inside longer words."""
+    """Count non-overlapping occurrences, case-insensitively, including those inside longer words."""
     return _holds(len(re.findall(re.escape(keyword), response, re.IGNORECASE)), relation, frequency)
 
 
 @_check("keywords:forbidden_words")
 def _forbidden_words(response: str, *, forbidden_words: Keywords) -> bool:
-    """No forbidden word occurs as a whole word, in any case."""
+    """No forbidden word occurs as a whole word (case-insensitive)."""
     return not any(re.search(rf"\b{re.escape(word)}\b", response, re.IGNORECASE) for word in forbidden_words)
 
 
@@ -90,7 +90,7 @@ def _letter_frequency(
     let_frequency: Count,
     let_relation: Relation,
 ) -> bool:
-    """Occurrences of the character are counted, in any case. Some prompts name a character that is not a letter."""
+    """Count occurrences of the character, ignoring case. Some prompts name a character that is not a letter."""
     return _holds(response.lower().count(letter.lower()), let_relation, let_frequency)
 
 
@@ -138,7 +138,7 @@ def _number_paragraphs(response: str, *, num_paragraphs: Count) -> bool:
 
 @_check("length_constraints:nth_paragraph_first_word")
 def _nth_paragraph_first_word(response: str, *, num_paragraphs: Count, nth_paragraph: int, first_word: OneText) -> bool:
-    """Paragraphs are separated by a blank line. Blank paragraphs are not counted but are included in the numbering."""
+    """Paragraphs are separated by a blank line. Blank ones count for `nth_paragraph` but not for `num_paragraphs`."""
     paragraphs = response.split("\n\n")
     num_filled = sum(bool(paragraph.strip()) for paragraph in paragraphs)
     if num_filled != num_paragraphs or not 1 <= nth_paragraph <= num_filled:
@@ -155,14 +155,14 @@ def _nth_paragraph_first_word(response: str, *, num_paragraphs: Count, nth_parag
 
 @_check("detectable_content:number_placeholders")
 def _number_placeholders(response: str, *, num_placeholders: Count) -> bool:
-    """At least `num_placeholders` texts are in square brackets, each on one line."""
+    """At least `num_placeholders` placeholders in square brackets occur. A placeholder cannot span lines."""
     found = sum("[" in part for line in response.split("\n") for part in line.split("]")[:-1])
     return found >= num_placeholders
 
 
 @_check("detectable_content:postscript")
 def _postscript(response: str, *, postscript_marker: OneText) -> bool:
-    """The marker occurs, in any case. P.S. and P.P.S may have a space between the letters."""
+    """The marker occurs (case-insensitive). P.S. and P.P.S may have a space between the letters."""
     pattern = _POSTSCRIPTS.get(postscript_marker.strip())
     if pattern is None:
         return postscript_marker.strip().lower() in response.lower()
@@ -183,7 +183,7 @@ def _constrained_response(response: str) -> bool:
 
 @_check("detectable_format:number_highlighted_sections")
 def _number_highlighted_sections(response: str, *, num_highlights: Count) -> bool:
-    """At least `num_highlights` texts are between `*` or between `**`, each on one line and not blank."""
+    """At least `num_highlights` non-blank passages are enclosed in `*` or `**`. A passage cannot span lines."""
     found = [*_HIGHLIGHT.findall(response), *_BOLD.findall(response)]
     return sum(bool(text.strip()) for text in found) >= num_highlights
 
@@ -228,13 +228,13 @@ def _two_responses(response: str) -> bool:
 
 @_check("combination:repeat_prompt")
 def _repeat_prompt(response: str, *, prompt_to_repeat: OneText) -> bool:
-    """The response begins with the prompt, in any case."""
+    """The response begins with the prompt (case-insensitive)."""
     return response.strip().lower().startswith(prompt_to_repeat.strip().lower())
 
 
 @_check("startend:end_checker")
 def _end_checker(response: str, *, end_phrase: OneText) -> bool:
-    """The response ends with the phrase, in any case, optionally followed by quotation marks."""
+    """The response ends with the phrase (case-insensitive), optionally followed by quotation marks."""
     return response.strip().strip('"').lower().endswith(end_phrase.strip().lower())
 
 
