@@ -35,7 +35,10 @@ class TableTokenizer:
     async def encode_prompt(self, text: str) -> list[int]:
         return self.now(text)
 
-    async def control_tokens(self) -> ControlTokens:
+    async def chat_template_kwargs(self) -> None:
+        return None
+
+    async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:
         return NONE
 
     async def tokens_of(self, texts: Collection[str]) -> dict[str, Sequence[int]]:

@@ -31,10 +31,10 @@ def judge(
     Accuracy covers the items with a label, with Wilson's 95 % interval. A judgment scores 1 if it names the labeled
     response, and 0 otherwise. In pointwise mode, if k responses share the highest score and the labeled one is among them,
     the judgment scores 1/k. In the other modes, a tie and an abstention score 0, and the summary also counts them
-    separately. Failed items are not scored; run the same command again to retry them. The exit status is 1 if an item
-    failed, or if no judgment was made.
+    separately. Coverage is the share of the items with a verdict. Accuracy is also given over these items alone, and over
+    the verdicts that a program checked, that were reasoned, and that were guessed. Failed items are not scored; run the
+    same command again to retry them. The exit status is 1 if an item failed, or if no judgment was made.
     """
-    from dataclasses import asdict
     from json import dumps
 
     from rich.console import Console
@@ -52,7 +52,7 @@ def judge(
     )
     summary = run_resumable(judging, out=out, console=console)
     if json:
-        typer.echo(dumps(asdict(summary)))
+        typer.echo(dumps(summary.as_json()))
     else:
         Console().print(summary_table(summary))
     if summary.num_failed or not summary.num_judged:

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from tirjudge.right import ScoringRule, choice_of, credit, decided_by_order
+from tirjudge.right import ScoringRule, basis_of_counted, choice_of, credit, decided_by_order
+from tirjudge.selective import SelectiveAccuracy, selective_accuracy
 from tirjudge.types import Mode
 from tirjudge.verdict import votes_still_needed
 from tirjudge_harness.benchmark import Benchmark
@@ -53,9 +54,18 @@ class Evaluation:
     """One score per comparison."""
     counts: EvaluationCounts
 
+    @property
+    def selective(self) -> SelectiveAccuracy:
+        """Coverage, and accuracy over the comparisons with a verdict."""
+        return selective_accuracy(mark.graded for mark in self.marks)
+
     def as_json(self) -> dict[str, Any]:
-        """Return metric values and counts; rates are from 0 to 1."""
-        return {"figures": [asdict(figure) for figure in self.figures], "counts": asdict(self.counts)}
+        """Return metric values, counts and selective accuracy; rates are from 0 to 1."""
+        return {
+            "figures": [asdict(figure) for figure in self.figures],
+            "counts": asdict(self.counts),
+            "selective": self.selective.as_json(),
+        }
 
 
 def evaluate(benchmark: Benchmark, judged: Sequence[JudgedExample], *, mode: Mode, protocol: Protocol) -> Evaluation:
@@ -112,7 +122,15 @@ def marks_of(
         if earned is not None:
             result, share = earned
             marks.append(
-                ComparisonScore(outline=judged.outline, compared=tuple(responses), credit=share, result=result)
+                ComparisonScore(
+                    outline=judged.outline,
+                    compared=tuple(responses),
+                    credit=share,
+                    result=result,
+                    basis=None
+                    if result == "none"
+                    else basis_of_counted(judged.decisions, responses, counting=counting),
+                )
             )
     return marks
 

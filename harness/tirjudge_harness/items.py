@@ -10,9 +10,9 @@ import hashlib
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, model_validator
 
@@ -94,6 +94,14 @@ class JudgeSettings:
     votes: int = 1
     max_tool_calls: int = 3
     seed: int = 0
+    require: str | None = None
+    min_confidence: float | None = None
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """Return the settings as JSON data. Requirements that are not given are omitted, as in older files."""
+        unset = {name for name in ("require", "min_confidence") if getattr(self, name) is None}
+        return {name: value for name, value in asdict(self).items() if name not in unset}
 
     def request(self, item: JudgeItem) -> JudgeRequest:
         """Return the request for one item.
@@ -111,6 +119,8 @@ class JudgeSettings:
                 "votes": self.votes,
                 "max_tool_calls": self.max_tool_calls,
                 "seed": self.seed,
+                "require": self.require,
+                "min_confidence": self.min_confidence,
             }
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 
@@ -51,7 +50,7 @@ async def judge_file(
     print_some(lines, console=console, rest=f"more invalid lines in {path}")
     tasks = every[:limit]
     async with opening as opened:
-        configuration = {**asdict(settings), "model": opened.model, "fingerprint": opened.fingerprint}
+        configuration = {**settings.configuration, "model": opened.model, "fingerprint": opened.fingerprint}
         if opened.format is not None:
             configuration["format"] = opened.format
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tirjudge.selective import GradedItem
+from tirjudge.types import Basis
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import ExampleMetadata
 
@@ -23,6 +25,13 @@ class ComparisonScore:
     """Score from 0 to 1."""
     result: str
     """`right`, `wrong`, `tie`, or `none` (no verdict)."""
+    basis: Basis | None = None
+    """Basis of the decisions that counted, together. None: no verdict, or not known."""
+
+    @property
+    def graded(self) -> GradedItem:
+        """The comparison as an item of coverage and selective accuracy."""
+        return GradedItem(credit=self.credit, has_verdict=self.result != "none", basis=self.basis)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -52,6 +52,12 @@ class Orders(StrEnum):
     BOTH = "both"
 
 
+class VerdictRequirement(StrEnum):
+    """What a verdict must rest on, as in a `JudgeRequest`."""
+
+    CHECKED = "checked"
+
+
 Url = Annotated[
     str | None,
     typer.Option("--url", envvar="TIRJUDGE_URL", help="URL of a tirjudge server. Default: judge in this process."),
@@ -133,12 +139,23 @@ class AskOptions:
         Tools, typer.Option(help="Whether the model can (auto), must (on) or cannot (off) run Python.")
     ] = Tools.AUTO
     max_tool_calls: Annotated[int, typer.Option(min=0, max=16, help="Maximum number of programs per rollout.")] = 3
+    require: Annotated[
+        VerdictRequirement | None,
+        typer.Option(help="Abstain unless a program checked the verdict (--require checked). Default: any verdict."),
+    ] = None
+    min_confidence: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, max=1.0, help="Abstain if the confidence is lower, such as 0.8. Default: any confidence."
+        ),
+    ] = None
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of orders and samples.")] = 0
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Return the options as keyword arguments for settings and requests."""
-        return {name: value.value if isinstance(value, StrEnum) else value for name, value in asdict(self).items()}
+        """Return the options that are given, as keyword arguments for settings and requests."""
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value.value if isinstance(value, StrEnum) else value for name, value in given.items()}
 
 
 @dataclass(frozen=True, kw_only=True)

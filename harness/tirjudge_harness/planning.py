@@ -34,6 +34,10 @@ class RunSettings:
     """Determines orders, votes and scoring."""
     tools: Literal["auto", "on", "off"] = "auto"
     max_tool_calls: int = 3
+    require: Literal["checked"] | None = None
+    """Requirement on verdicts, as in a `JudgeRequest`."""
+    min_confidence: float | None = None
+    """Minimum confidence of verdicts, as in a `JudgeRequest`."""
     seed: int = 0
     parts: tuple[str, ...] = ()
     """Parts to judge. Empty: the default parts of the benchmark."""
@@ -104,6 +108,8 @@ def plan_run(
         votes=settings.protocol.votes,
         tools=settings.tools,
         max_tool_calls=settings.max_tool_calls,
+        require=settings.require,
+        min_confidence=settings.min_confidence,
         seed=settings.seed,
         judge=JudgeManifest.of(opened),
         data=_data(benchmark, chosen, settings=settings, num_bad_rows=num_bad_rows),
@@ -158,6 +164,8 @@ def _request(
             orders="single" if mode is Mode.POINTWISE else orders,
             votes=settings.protocol.votes,
             max_tool_calls=settings.max_tool_calls,
+            require=settings.require,
+            min_confidence=settings.min_confidence,
             seed=settings.seed,
         )
     except ValidationError as error:

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from tirjudge.durable import parse_lines, whole_lines
 from tirjudge.right import decisions_of
-from tirjudge.types import Judgment, Mode
+from tirjudge.types import Judgment, Mode, is_none
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import Example, ExampleMetadata
 from tirjudge_harness.items import InputError
@@ -98,6 +98,10 @@ class RunManifest(StoredModel):
     votes: int
     tools: Literal["auto", "on", "off"] = "auto"
     max_tool_calls: int = 3
+    require: Literal["checked"] | None = Field(default=None, exclude_if=is_none)
+    """Requirement on verdicts. None (omitted from JSON): none."""
+    min_confidence: float | None = Field(default=None, exclude_if=is_none)
+    """Minimum confidence of verdicts. None (omitted from JSON): none."""
     seed: int = 0
     judge: JudgeManifest
     data: DataManifest

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from rich.table import Table
 
+from tirjudge.selective import GradedItem, SelectiveAccuracy, selective_accuracy
 from tirjudge.statistics import ratio, wilson_interval
 from tirjudge.types import Judgment
 from tirjudge_harness.output import OutputRecord
@@ -27,6 +29,8 @@ class Summary:
     """Mean score of the scored judgments."""
     interval: tuple[float, float] | None
     """Wilson's 95 % interval of the accuracy."""
+    selective: SelectiveAccuracy
+    """Coverage, and accuracy over the scored judgments with a verdict."""
     num_ties: int
     """Judgments with the status `tie`."""
     num_abstentions: int
@@ -43,6 +47,10 @@ class Summary:
     output_tokens: int
     judgments_per_s: float | None
     """New judgments of this run per second of elapsed time. None: the run made no new judgment."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all fields; rates are from 0 to 1."""
+        return {**asdict(self), "selective": self.selective.as_json()}
 
 
 def summarize(
@@ -69,6 +77,11 @@ def summarize(
         num_scored=len(correct),
         accuracy=ratio(sum(correct), of=len(correct)),
         interval=wilson_interval(sum(correct), num_trials=len(correct)) if correct else None,
+        selective=selective_accuracy(
+            GradedItem.of(record.judgment, credit=record.correct)
+            for record in records
+            if record.judgment is not None and record.correct is not None
+        ),
         num_ties=_count(judgments, status="tie"),
         num_abstentions=_count(judgments, status="abstained"),
         tool_use_rate=ratio(sum(map(bool, outcomes)), of=len(rollouts)),
@@ -98,6 +111,7 @@ def summary_table(summary: Summary) -> Table:
         ("failed, will be retried", str(summary.num_failed)),
         ("malformed lines", str(summary.num_malformed)),
         (f"accuracy over {summary.num_scored}", accuracy),
+        *_selective(summary.selective),
         ("ties", str(summary.num_ties)),
         ("abstentions", str(summary.num_abstentions)),
         ("rollouts that ran a program", _percent(summary.tool_use_rate)),
@@ -109,6 +123,16 @@ def summary_table(summary: Summary) -> Table:
     ):
         table.add_row(name, value)
     return table
+
+
+def _selective(found: SelectiveAccuracy) -> Iterator[tuple[str, str]]:
+    """Yield the rows of coverage and selective accuracy, if a judgment was scored."""
+    if not found.verdicts.num_items:
+        return
+    yield "coverage", _percent(found.coverage)
+    yield "accuracy of the verdicts", _percent(found.accuracy)
+    for name, group in found.by_basis.items():
+        yield f"{name}, share and accuracy", f"{_percent(group.share)}, {_percent(group.accuracy)}"
 
 
 def _percent(value: float | None) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
+from tirjudge.basis import combined_basis
 from tirjudge.concurrency import gather_fail_fast, map_concurrently
 from tirjudge.deadline import NEVER, Deadline, until
 from tirjudge.engines.base import Engine
@@ -41,6 +42,7 @@ from tirjudge.verdict import (
     Vote,
     bye,
     chosen,
+    held_to,
     pointwise_verdict,
     preference_verdict,
     rollout_verdict,
@@ -119,7 +121,7 @@ class Judge:
             model=self.profile.name,
             model_version=session.model_version,
             chat_template_kwargs=self.profile.chat_template_kwargs,
-            verdict=verdict,
+            verdict=held_to(request, verdict),
             rollouts=[_record(vote, mode=request.mode) for vote in votes],
             usage=_usage(votes),
             timing=_timing(votes, total_s=time.perf_counter() - started),
@@ -381,11 +383,13 @@ def _combined(verdicts: Sequence[Verdict], *, winners: Sequence[int], final: Ver
     """Combine the verdicts of all groups with the verdict over their winners. Without probabilities from every group,
     the result has none."""
     forced = any(verdict.forced for verdict in (*verdicts, final))
+    # A bye has no basis, because nothing was judged.
+    basis = combined_basis(v.basis for v in (*verdicts, final) if v.basis is not None)
     of_winners = final.probabilities
     of_groups = [verdict.probabilities for verdict in verdicts if verdict.probabilities is not None]
     if of_winners is None or len(of_groups) < len(verdicts):
         unknown = dict.fromkeys(("probabilities", "label_mass", "confidence"))
-        return final.model_copy(update={**unknown, "forced": forced})
+        return final.model_copy(update={**unknown, "forced": forced, "basis": basis})
     probabilities = [
         sum(of_winners[winner] * p for winner, p in zip(winners, column, strict=True))
         for column in zip(*of_groups, strict=True)
@@ -398,6 +402,7 @@ def _combined(verdicts: Sequence[Verdict], *, winners: Sequence[int], final: Ver
             "label_mass": mass,
             "confidence": top * mass,
             "forced": forced,
+            "basis": basis,
         }
     )
 

@@ -1,4 +1,4 @@
-"""Probabilities of labels as text, whatever tokens spell them.
+"""Probabilities of labels as text, summed over all token sequences that spell them.
 
 A vocabulary may join the end of a verdict tag with a label: Qwen and Llama write `<preference>A` with the last token
 `>A`. A model of these families never writes the token `A` after the token `>`, so the probability of `A` at that place

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
-from tirjudge.types import Judgment, Mode, Rollout
+from tirjudge.basis import combined_basis
+from tirjudge.types import Basis, Judgment, Mode, Rollout
 from tirjudge.verdict import SCORE_DIGITS
 
 CountedOrders = Literal["first", "mean", "net", "all"]
@@ -40,6 +41,8 @@ class Decision:
     """P(it is the best) of each response, in the order of `shown`. None: not known."""
     forced: bool = False
     """Whether the verdict was forced."""
+    basis: Basis | None = None
+    """What the verdict rests on. None: no verdict, or not known."""
     whole: bool = False
     """Whether this is the combined decision of a whole judgment (all votes, orders and groups), not one rollout."""
 
@@ -151,6 +154,22 @@ def _agreed(results: Sequence[Result]) -> Result:
     return results[0] if len(set(results)) == 1 else "tie"
 
 
+def basis_of_counted(decisions: Sequence[Decision], responses: Sequence[int], *, counting: ScoringRule) -> Basis | None:
+    """Return the basis of the decisions that count in a comparison, together; None if it is not known.
+
+    Args:
+        decisions: all decisions on the example, made in one mode.
+        responses: indexes of the compared responses.
+        counting: whether the first order or all orders count.
+    """
+    by_order = list(decided_by_order(decisions, responses).values())
+    if by_order:
+        counted = by_order[0] if counting.orders == "first" else [one for cast in by_order for one in cast]
+    else:
+        counted = [one for one in decisions if len(one.shown) == 1 and one.shown[0] in responses]
+    return combined_basis(decision.basis for decision in counted if decision.has_verdict)
+
+
 def _of_choices(
     decisions: Sequence[Decision], responses: Sequence[int], *, right: frozenset[int], counting: ScoringRule
 ) -> tuple[Result, float] | None:
@@ -205,7 +224,7 @@ def scores_of(decisions: Sequence[Decision], *, expected: bool) -> dict[int, flo
 
 
 def decisions_of(judgment: Judgment, *, asked: Sequence[int], needs_program: bool = False) -> list[Decision]:
-    """Return the decisions of one judgment.
+    """Return the decisions of one judgment. If its verdict is withheld, none of them has a verdict.
 
     Args:
         judgment: judgment of the responses in `asked`.
@@ -218,7 +237,7 @@ def decisions_of(judgment: Judgment, *, asked: Sequence[int], needs_program: boo
     for rollout in judgment.rollouts:
         shown = tuple(asked[index] for index in rollout.order)
         verdict = rollout.verdict
-        if verdict is None or not rollout.counts(needs_program=needs_program):
+        if verdict is None or judgment.verdict.is_withheld or not rollout.counts(needs_program=needs_program):
             decisions.append(Decision(shown=shown))
         elif judgment.mode is Mode.POINTWISE:
             decisions.append(
@@ -227,6 +246,7 @@ def decisions_of(judgment: Judgment, *, asked: Sequence[int], needs_program: boo
                     score=float(verdict.label),
                     expected_score=verdict.score if verdict.probabilities else None,
                     forced=verdict.forced,
+                    basis=verdict.basis,
                 )
             )
         else:
@@ -236,6 +256,7 @@ def decisions_of(judgment: Judgment, *, asked: Sequence[int], needs_program: boo
                     best=None if verdict.best is None else asked[verdict.best],
                     probabilities=tuple(verdict.probabilities.values()) or None,
                     forced=verdict.forced,
+                    basis=verdict.basis,
                 )
             )
     return decisions
@@ -250,6 +271,7 @@ def _of_groups(judgment: Judgment, *, asked: Sequence[int]) -> Decision:
         tied=verdict.status == "tie",
         probabilities=None if verdict.probabilities is None else tuple(verdict.probabilities),
         forced=verdict.forced,
+        basis=verdict.basis,
         whole=True,
     )
 

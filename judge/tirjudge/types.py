@@ -14,6 +14,7 @@ A rollout as token ids, with its loss mask (1: sampled by the policy, carries lo
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -42,6 +43,14 @@ PYTHON = "python"
 
 MAX_CRITERIA = 64
 """Maximum number of criteria in one request."""
+
+
+GOOD_SCORE = 6
+"""Lowest score in the upper half of the 1 to 10 scale."""
+
+Basis = Literal["checked", "reasoned", "guessed"]
+"""What a verdict rests on: values that a program printed, the model's reasoning, or hardly anything. `tirjudge.basis` defines
+it."""
 
 
 class Mode(StrEnum):
@@ -99,6 +108,20 @@ class Outcome(StrEnum):
     def is_ok(self) -> bool:
         """Whether the program ended with exit code 0."""
         return self is Outcome.OK
+
+
+class Unmet(StrEnum):
+    """Requirement of a request that a verdict does not meet. The verdict is then an abstention with this reason."""
+
+    NOT_CHECKED = "not_checked"
+    """`require` is `checked`, and the basis of the verdict is not."""
+    LOW_CONFIDENCE = "low_confidence"
+    """The confidence is below `min_confidence`."""
+    CONFIDENCE_UNKNOWN = "confidence_unknown"
+    """`min_confidence` is given, and the model returns no probabilities."""
+
+
+_UNMET = frozenset(each.value for each in Unmet)
 
 
 # Internal types: token ids and the data attached to them.
@@ -296,6 +319,16 @@ class Rollout:
     """Completion of a model that was asked for its verdict as text. None: it was not asked."""
 
     @property
+    def label_probabilities(self) -> dict[str, float]:
+        """Label -> probability, normalized over the labels to sum to 1; empty if not known."""
+        if not self.label_logprobs:
+            return {}
+        top = max(self.label_logprobs.values())
+        weights = {label: math.exp(logprob - top) for label, logprob in self.label_logprobs.items()}
+        total = math.fsum(weights.values())
+        return {label: weight / total for label, weight in weights.items()}
+
+    @property
     def token_ids(self) -> tuple[int, ...]:
         """All ids after the prompt."""
         parts = [i for turn in self.turns for i in (*turn.completion.token_ids, *turn.observation_ids)]
@@ -375,6 +408,11 @@ MAX_NUMBER = 1e100
 
 Number = Annotated[StrictFloat | StrictInt, Field(ge=-MAX_NUMBER, le=MAX_NUMBER, allow_inf_nan=False)]
 """A score, a reward, or a bound of their scale."""
+
+
+def is_none(value: Any) -> bool:
+    """Whether a field is omitted from JSON. Records from before the field keep their hashes."""
+    return value is None
 
 
 _CONTAINERS = ("list", "tuple", "set", "frozenset", "dict")
@@ -484,6 +522,12 @@ class JudgeRequest(Wire):
     """Maximum number of tool calls per rollout. 0 is the same as `tools="off"`."""
     force_verdict: StrictBool = True
     """Whether to force a verdict (marked `forced`) from a rollout without one. False: that rollout abstains."""
+    require: Literal["checked"] | None = Field(default=None, exclude_if=is_none)
+    """`checked`: the judgment abstains with reason `not_checked` unless the basis of its verdict is `checked`. None (omitted
+    from JSON): any basis."""
+    min_confidence: StrictFloat | None = Field(default=None, ge=0.0, le=1.0, allow_inf_nan=False, exclude_if=is_none)
+    """Minimum confidence of the verdict. Below it, the judgment abstains with reason `low_confidence`; without
+    probabilities from the model, with reason `confidence_unknown`. None (omitted from JSON): any confidence."""
     temperature: StrictFloat | None = Field(default=None, ge=0.0, le=2.0)
     """Sampling temperature. None: 0 (greedy) for one vote, the profile's `vote_temperature` for several votes."""
     seed: Integer = Field(default=0, ge=0, lt=2**63)
@@ -534,6 +578,14 @@ class Verdict(Wire):
     """Whether the verdict of any counted rollout was forced."""
     reason: str | None = None
     """Reason for a tie or an abstention. None: decided."""
+    basis: Basis | None = Field(default=None, exclude_if=is_none)
+    """What the verdict rests on: `guessed` if any counted rollout was guessed, `checked` if all were checked, otherwise
+    `reasoned`. None (omitted from JSON): an abstention, or a judgment from before this field."""
+
+    @property
+    def is_withheld(self) -> bool:
+        """Whether there was a verdict that does not meet the requirements of the request."""
+        return self.status == "abstained" and self.reason in _UNMET
 
 
 class TurnRecord(Wire):
@@ -547,7 +599,7 @@ class TurnRecord(Wire):
     """Tool output that the model was shown. None: nothing was run."""
     outcome: Outcome | None
     """How the call ended. None: nothing was run."""
-    tool: str | None = Field(default=None, exclude_if=lambda tool: tool is None)
+    tool: str | None = Field(default=None, exclude_if=is_none)
     """Name of the tool. None (omitted from JSON): Python, or nothing was run."""
     is_thought: bool = Field(default=False, exclude_if=lambda is_thought: not is_thought)
     """Whether the text is a thought of the model. False is omitted from JSON."""
@@ -578,6 +630,8 @@ class RolloutVerdict(Wire):
     """Total probability of the offered labels before normalization. None: the model returns no probabilities."""
     forced: bool
     """Whether the verdict was forced."""
+    basis: Basis | None = Field(default=None, exclude_if=is_none)
+    """What the verdict rests on. None (omitted from JSON): a judgment from before this field."""
 
 
 class RolloutRecord(Wire):

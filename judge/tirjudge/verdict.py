@@ -2,7 +2,8 @@
 
 The labels of a rollout refer to the order in which it was shown the responses. Verdicts refer to the order of the
 request. A rollout without a verdict is excluded from every mean. It counts neither as a tie nor as a low score, and is
-reported as the reason of an abstention.
+reported as the reason of an abstention. A verdict that does not meet the requirements of the request is withheld: it
+becomes an abstention, and its rollouts stay in the judgment.
 """
 
 from __future__ import annotations
@@ -13,10 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from tirjudge.types import Mode, Rollout, RolloutVerdict, Verdict, label_of
-
-GOOD_SCORE = 6
-"""Lowest score in the upper half of the 1 to 10 scale."""
+from tirjudge.basis import basis_of, combined_basis
+from tirjudge.types import GOOD_SCORE, Basis, JudgeRequest, Mode, Rollout, RolloutVerdict, Unmet, Verdict, label_of
 
 SCORE_DIGITS = 3
 """Decimal places of scores. The last digits of an engine vary with its batch and must not break ties."""
@@ -54,16 +53,6 @@ def label_mass(rollout: Rollout) -> float | None:
     return min(1.0, math.fsum(math.exp(logprob) for logprob in rollout.label_logprobs.values()))
 
 
-def label_probabilities(rollout: Rollout) -> dict[str, float]:
-    """Return label -> probability, normalized over the labels to sum to 1; empty if not known."""
-    if not rollout.label_logprobs:
-        return {}
-    top = max(rollout.label_logprobs.values())
-    weights = {label: math.exp(logprob - top) for label, logprob in rollout.label_logprobs.items()}
-    total = math.fsum(weights.values())
-    return {label: weight / total for label, weight in weights.items()}
-
-
 def expected_score(rollout: Rollout) -> float:
     """Return the sum of score x P(score) over the labels 1 to 10; the score as written if probabilities are not known.
 
@@ -72,7 +61,7 @@ def expected_score(rollout: Rollout) -> float:
     """
     if not rollout.label_logprobs:
         return float(rollout.label or "")
-    return math.fsum(int(label) * p for label, p in label_probabilities(rollout).items())
+    return math.fsum(int(label) * p for label, p in rollout.label_probabilities.items())
 
 
 def rollout_verdict(vote: Vote, *, mode: Mode) -> RolloutVerdict | None:
@@ -85,9 +74,10 @@ def rollout_verdict(vote: Vote, *, mode: Mode) -> RolloutVerdict | None:
         label=rollout.label,
         best=None if pointwise else vote.response_named(rollout.label),
         score=expected_score(rollout) if pointwise else None,
-        probabilities=label_probabilities(rollout),
+        probabilities=rollout.label_probabilities,
         label_mass=label_mass(rollout),
         forced=rollout.forced,
+        basis=basis_of(rollout, mode=mode, num_shown=len(vote.order)),
     )
 
 
@@ -148,6 +138,7 @@ def preference_verdict(votes: Sequence[Vote], *, num_responses: int) -> Verdict:
         label_mass=mass,
         forced=any(vote.rollout.forced for vote in counted),
         reason=reason,
+        basis=_basis(counted, mode=Mode.LISTWISE),  # pairwise has the same rule
     )
 
 
@@ -156,6 +147,10 @@ def chosen(vote: Vote) -> int | None:
     if vote.abstains_because is not None:
         return None
     return vote.response_named(vote.rollout.label or "")
+
+
+def _basis(counted: Sequence[Vote], *, mode: Mode) -> Basis | None:
+    return combined_basis(basis_of(vote.rollout, mode=mode, num_shown=len(vote.order)) for vote in counted)
 
 
 def _mean_mass(counted: Sequence[Vote]) -> float | None:
@@ -168,7 +163,7 @@ def _mean_mass(counted: Sequence[Vote]) -> float | None:
 def _probability(vote: Vote, index: int) -> float:
     if index not in vote.order:
         return 0.0
-    return label_probabilities(vote.rollout)[label_of(vote.order.index(index))]
+    return vote.rollout.label_probabilities[label_of(vote.order.index(index))]
 
 
 def pointwise_verdict(votes: Sequence[Vote], *, num_responses: int) -> Verdict:
@@ -208,6 +203,7 @@ def pointwise_verdict(votes: Sequence[Vote], *, num_responses: int) -> Verdict:
         label_mass=mass,
         forced=any(vote.rollout.forced for vote in counted),
         reason="equal_scores" if tie else None,
+        basis=_basis(counted, mode=Mode.POINTWISE),
     )
 
 
@@ -222,12 +218,12 @@ def _top_probability(by_response: Sequence[Sequence[Rollout]], *, label: str | N
     """Return the probability of the score `label` for a single response; for several responses, the mean over rollouts
     of the probability of the most probable score."""
     if len(by_response) == 1:
-        return fmean(label_probabilities(rollout).get(label or "", 0.0) for rollout in by_response[0])
-    return fmean(max(label_probabilities(rollout).values()) for rollouts in by_response for rollout in rollouts)
+        return fmean(rollout.label_probabilities.get(label or "", 0.0) for rollout in by_response[0])
+    return fmean(max(rollout.label_probabilities.values()) for rollouts in by_response for rollout in rollouts)
 
 
 def _good_mass(rollout: Rollout) -> float:
-    return math.fsum(p for label, p in label_probabilities(rollout).items() if int(label) >= GOOD_SCORE)
+    return math.fsum(p for label, p in rollout.label_probabilities.items() if int(label) >= GOOD_SCORE)
 
 
 def bye(index: int, *, num_responses: int) -> Verdict:
@@ -246,7 +242,26 @@ def bye(index: int, *, num_responses: int) -> Verdict:
 
 def abstention(votes: Sequence[Vote]) -> Verdict:
     """Return an abstention with the reason of the first vote that does not count."""
-    reasons = [reason for vote in votes if (reason := vote.abstains_because) is not None]
+    return _abstained(next(reason for vote in votes if (reason := vote.abstains_because) is not None))
+
+
+def held_to(request: JudgeRequest, verdict: Verdict) -> Verdict:
+    """Return the verdict, or an abstention if it does not meet `require` and `min_confidence` of the request.
+
+    A pointwise verdict over several responses is withheld as a whole. A tie has a basis and a confidence, too.
+    """
+    if verdict.status == "abstained":
+        return verdict
+    if request.require == "checked" and verdict.basis != "checked":
+        return _abstained(Unmet.NOT_CHECKED.value)
+    if request.min_confidence is None:
+        return verdict
+    if verdict.confidence is None:
+        return _abstained(Unmet.CONFIDENCE_UNKNOWN.value)
+    return verdict if verdict.confidence >= request.min_confidence else _abstained(Unmet.LOW_CONFIDENCE.value)
+
+
+def _abstained(reason: str) -> Verdict:
     return Verdict(
         status="abstained",
         best=None,
@@ -256,5 +271,5 @@ def abstention(votes: Sequence[Vote]) -> Verdict:
         confidence=None,
         label_mass=None,
         forced=False,
-        reason=reasons[0],
+        reason=reason,
     )

@@ -152,6 +152,7 @@ def response_reward(reward: ResponseScore) -> ResponseReward:
         reason=reward.reason if reward.error is None else None,
         error=None if reward.error is None else problem_from(reward.error)[1],
         forced=reward.forced,
+        basis=reward.basis,
         comparisons=reward.num_comparisons,
         tool_calls=reward.tool_calls,
         judgments=list(reward.judgment_ids),

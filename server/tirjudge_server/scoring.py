@@ -18,6 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from tirjudge.basis import combined_basis
 from tirjudge.concurrency import map_concurrently
 from tirjudge.errors import logged
 from tirjudge.http.protocol import problem_of
@@ -25,7 +26,7 @@ from tirjudge.http.rewards import RewardMode
 from tirjudge.strategies import STRATEGIES
 from tirjudge.strategies.base import Contest, RankedResult, rank
 from tirjudge.strategies.scores import written_score
-from tirjudge.types import ChatMessage, JudgeRequest, Judgment, Mode, Verdict
+from tirjudge.types import Basis, ChatMessage, JudgeRequest, Judgment, Mode, Verdict
 from tirjudge_server.failure import FailureRow, Fallbacks, MissingScore, missing_from, missing_in
 from tirjudge_web.errors import Refused
 
@@ -112,6 +113,8 @@ class ResponseScore:
     """Confidence of the verdict; None: unknown, or several judgments."""
     forced: bool = False
     """Whether any of the verdicts was forced."""
+    basis: Basis | None = None
+    """Basis of the verdicts together; None: no verdict."""
     num_comparisons: int = 0
     """Number of comparisons behind the score."""
     tool_calls: int = 0
@@ -256,6 +259,7 @@ def _scored(
         score=score,
         confidence=None if verdict is None else verdict.confidence,
         forced=any(answer.verdict.forced for answer in answers),
+        basis=combined_basis(answer.verdict.basis for answer in answers),
         num_comparisons=sum(answer.mode is not Mode.POINTWISE for answer in answers),
         tool_calls=sum(answer.usage.tool_calls for answer in answers),
     )

@@ -67,6 +67,36 @@ def test_run_prints_metrics_with_intervals(bench: Command, tmp_path: Path) -> No
     assert result["manifest"]["judge"]["model"] == "random"
 
 
+def test_a_run_with_a_minimum_confidence_shows_its_coverage(bench: Command, tmp_path: Path) -> None:
+    write_rows(tmp_path, num=2)
+    (result,) = json.loads(run_command(bench("--min-confidence", "1")).stdout)
+    assert (result["selective"]["num_items"], result["selective"]["coverage"]) == (10, 0.0)
+    assert result["counts"]["no_verdict"] == 10
+    assert result["manifest"]["min_confidence"] == 1.0
+    (plain,) = json.loads(run_command(bench(out="plain")).stdout)
+    assert plain["selective"]["coverage"] == 1.0
+    assert plain["selective"]["by_basis"]["guessed"]["share"] == 1.0  # the verdicts are forced
+    assert not {"require", "min_confidence"} & plain["manifest"].keys()
+    table = run_command(["bench", "report", str(tmp_path / "plain")]).stdout
+    assert "coverage (comparisons with a verdict)" in table
+    assert "verdicts guessed" in table
+
+
+def test_a_run_from_before_the_basis_was_recorded_has_verdicts_of_unknown_basis(bench: Command, tmp_path: Path) -> None:
+    write_rows(tmp_path, num=2)
+    assert run_command(bench()).status == 0
+    journal = tmp_path / "run" / "journal.jsonl"
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    for line in lines:
+        del line["judgment"]["verdict"]["basis"]
+        for rollout in line["judgment"]["rollouts"]:
+            del rollout["verdict"]["basis"]
+    journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (result,) = json.loads(run_command(bench()).stdout)
+    assert result["selective"]["by_basis"]["unknown"]["share"] == 1.0
+    assert "verdicts of unknown basis" in run_command(["bench", "report", str(tmp_path / "run")]).stdout
+
+
 def test_run_prints_a_table_by_default(bench: Command, tmp_path: Path) -> None:
     write_rows(tmp_path, num=2)
     done = run_command([option for option in bench() if option != "--json"])

@@ -52,6 +52,28 @@ def test_a_file_is_judged_and_summarized(command: Command, write_lines, pairs, t
     assert summary["no_verdict_rate"] == 1.0
 
 
+def test_requirements_trade_coverage_and_are_part_of_the_configuration(
+    command: Command, write_lines, pairs, tmp_path: Path
+) -> None:
+    """The verdicts of the random model are forced, so all of them are guessed."""
+    path, off = write_lines(pairs), ("--tools", "off")
+    selective = json.loads(run_command(command(path, *off)).stdout)["selective"]
+    assert (selective["num_items"], selective["coverage"]) == (10, 1.0)
+    assert {name: group["share"] for name, group in selective["by_basis"].items()} == {
+        "checked": 0.0,
+        "reasoned": 0.0,
+        "guessed": 1.0,
+    }
+    refused = run_command(command(path, *off, "--require", "checked"))
+    assert refused.status == 2
+    assert 'require was null and is now "checked"' in refused.stderr
+    configuration = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])["configuration"]
+    assert not {"require", "min_confidence"} & configuration.keys()
+    (tmp_path / "out.jsonl").unlink()
+    strict = json.loads(run_command(command(path, *off, "--require", "checked")).stdout)
+    assert (strict["selective"]["coverage"], strict["accuracy"], strict["num_abstentions"]) == (0.0, 0.0, 10)
+
+
 def test_limit_judges_the_first_items_and_a_later_run_the_others(
     command: Command, write_lines, pairs, tmp_path
 ) -> None:

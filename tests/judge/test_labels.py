@@ -176,7 +176,7 @@ async def test_the_ids_that_the_model_wrote_are_never_encoded_again() -> None:
         assert value == pytest.approx(math.log(expected), abs=1e-3)
 
 
-async def test_a_forced_verdict_compares_labels_whatever_tokens_spell_them() -> None:
+async def test_a_forced_verdict_compares_labels_with_different_numbers_of_tokens() -> None:
     tokenizer = TableTokenizer(VOCABULARIES["one letter joined"])
     rollout = await roll(RandomModel(tokenizer, favored={">A", ">", "B"}, texts=["I cannot say."]))
     assert rollout.forced

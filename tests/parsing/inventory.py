@@ -15,6 +15,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
+from tirjudge.basis import parse_check
 from tirjudge.best_of_n import best_first
 from tirjudge.control_tokens import FAMILIES, tag_literals, tags_in
 from tirjudge.engines.chat import BORDER, messages_of, places_of
@@ -275,6 +276,12 @@ FIXED = "no unbounded repeats"
 INVENTORY: dict[str, Case | str] = {
     # The judge.
     "tirjudge.alternatives:_name_in": "splits a token once, at the first character other than a letter or digit",
+    "tirjudge.basis:parse_check": Case(
+        lambda text: (parse_check(text, keys=("A", "B")), parse_check(f"x\nCHECK {text}", keys=("A", "B"))),
+        ODD
+        | runs("CHECK ", "CHECK {", "\nCHECK 1", "[", "{", '{"A":', '{"A": 1, ', "9", "1e9", "\\u0000")
+        | runs("9", '"A": 1, ', '"', " ", "[", before='CHECK {"A": ', after="}"),
+    ),
     "tirjudge.cli:missing_module": _OURS,
     "tirjudge.strategies.knockout:Knockout.rank": _OURS,
     "tirjudge.strategies.listwise:Listwise.rank": _OURS,

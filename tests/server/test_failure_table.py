@@ -195,10 +195,7 @@ async def ask(speak: Speak, example: Example, missing: MissingScore) -> tuple[ht
         said, how = "I cannot say.", {"force_verdict": False}
     body = example.unreadable if missing is MissingScore.UNREADABLE else example.body
     settings = DialectSettings(patience_s=0.0, fallback=FALLBACK)
-    params = {name: str(value).lower() for name, value in how.items()} if example.takes_query else {}
-    path = example.path + ("&" if "?" in example.path else "?") + "&".join(f"{k}={v}" for k, v in params.items())
-    body = body if example.takes_query else body | how
-    body = {"requests": [body]} if example.path == "/v1/judge/batch" else body
+    path, body = with_options(example, how, body=body)
 
     def script(sequence: str) -> str:
         # Unreadable and too costly requests are never judged.
@@ -207,7 +204,16 @@ async def ask(speak: Speak, example: Example, missing: MissingScore) -> tuple[ht
 
     cost_limits = CostLimits(chars=1) if missing is MissingScore.TOO_COSTLY else None
     async with speak(script, error=error, settings=settings, cost_limits=cost_limits) as client:
-        return await client.post(path.rstrip("?&"), json=body), settings
+        return await client.post(path, json=body), settings
+
+
+def with_options(example: Example, how: dict[str, Any], *, body: Any) -> tuple[str, Any]:
+    """Return path and body of the example's request with these judging options, in the query or in the body."""
+    params = {name: str(value).lower() for name, value in how.items()} if example.takes_query else {}
+    path = example.path + ("&" if "?" in example.path else "?") + "&".join(f"{k}={v}" for k, v in params.items())
+    body = body if example.takes_query else body | how
+    body = {"requests": [body]} if example.path == "/v1/judge/batch" else body
+    return path.rstrip("?&"), body
 
 
 CELLS = [
@@ -233,3 +239,28 @@ async def test_client_gets_the_response_of_its_table_cell(speak: Speak, dialect:
     if dialect != "batch":
         counted = settings.fallbacks.counts
         assert sum(count for (_, reason), count in counted.items() if reason is missing) >= 1, counted
+
+
+@pytest.mark.parametrize(
+    ("how", "is_met"),
+    [
+        ({"require": "checked"}, False),
+        ({"min_confidence": 0.95}, False),
+        ({"min_confidence": 0.75}, True),
+    ],
+)
+@pytest.mark.parametrize("dialect", EXAMPLES)
+async def test_a_verdict_that_does_not_meet_the_requirements_is_reported_like_an_abstention(
+    speak: Speak, dialect: str, how: dict[str, Any], is_met: bool
+) -> None:
+    """The verdict has a confidence of 0.8 or 0.9 and rests on no program."""
+    example = EXAMPLES[dialect]
+    settings = DialectSettings(patience_s=0.0, fallback=FALLBACK)
+    path, body = with_options(example, {"tools": "off", **how}, body=example.body)
+    said = "<score>7</score> <preference>A</preference>"
+    async with speak(lambda sequence: said, settings=settings) as client:
+        response = await client.post(path, json=body)
+    assert response.status_code == 200, response.text
+    assert ("x-judge-failed" in response.headers) is not is_met
+    if not is_met:
+        example.told(response)

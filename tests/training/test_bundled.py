@@ -10,6 +10,7 @@ from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge
 from tirjudge.model import bundled_checkpoint
 from tirjudge.profile import load_profile
+from tirjudge.selective import GradedItem, selective_accuracy
 from tirjudge.tools.python import PythonTool
 from tirjudge.types import JudgeRequest, Mode
 from tirjudge_sandbox import SandboxPool
@@ -118,6 +119,21 @@ def test_card_is_generated_from_the_recorded_numbers(tmp_path) -> None:
     assert (tmp_path / "README.md").read_text(encoding="utf-8") == card
     parameters = json.loads((source / "training.json").read_text())["stages"][-1]["trained"]["num_parameters"]
     assert 1_000_000 <= parameters <= 4_000_000
+
+
+def test_card_shows_coverage_and_the_accuracy_of_each_basis_if_they_are_recorded(tmp_path) -> None:
+    source = bundled_checkpoint()
+    for file in source.iterdir():
+        if file.name not in ("README.md", "scores.json"):
+            (tmp_path / file.name).symlink_to(file)
+    scores = json.loads((source / "scores.json").read_text())
+    items = [GradedItem(credit=credit, has_verdict=True, basis="reasoned") for credit in (1.0, 1.0, 0.0)]
+    none = GradedItem(credit=0.0, has_verdict=False, basis=None)
+    scores["sets"][0]["selective"] = selective_accuracy([*items, none]).as_json()
+    (tmp_path / "scores.json").write_text(json.dumps(scores))
+    write_card(tmp_path)
+    name = scores["sets"][0]["name"]
+    assert f"\n| {name} | 75.0 % | 66.7 % | none | 75.0 % (66.7 %) | none |\n" in (tmp_path / "README.md").read_text()
 
 
 @pytest.mark.parametrize("sha256", ["format_sha256", "prompts_sha256"])

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tirjudge.selective import GradedItem, selective_accuracy
 from tirjudge_training.gate import GateRule, ValidationScore, compare
 
 
@@ -24,6 +25,19 @@ def test_stage_that_lost_items_is_rejected() -> None:
     decided = compare(score("rrrrrrww"), score("wwrrrrww"), rule=GateRule())
     assert not decided.accepted
     assert decided.complaints == ("accuracy fell from 75.0% to 50.0%: 2 held-out items lost, 0 gained",)
+
+
+def test_a_complaint_says_whether_coverage_or_the_verdicts_became_worse() -> None:
+    before, after = score("rrrrrrww"), score("wwrrrrww")
+    items = [GradedItem(credit=float(letter == "r"), has_verdict=True, basis="reasoned") for letter in "rrrrrrww"]
+    unknown = [replace(item, has_verdict=False) for item in items[:2]] + items[2:]
+    decided = compare(
+        replace(before, selective=selective_accuracy(items)),
+        replace(after, selective=selective_accuracy(unknown)),
+        rule=GateRule(),
+    )
+    (complaint,) = decided.complaints
+    assert complaint.endswith("coverage from 100.0% to 75.0%, accuracy of the verdicts from 75.0% to 66.7%")
 
 
 def test_drop_within_the_noise_is_accepted() -> None:

@@ -13,6 +13,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from tirjudge.selective import SelectiveAccuracy
+
 
 def _off(value: Any) -> Any:
     """Return "off" for false, because YAML reads an unquoted `off` as false."""
@@ -46,6 +48,8 @@ class ValidationScore:
     """Share of the rollouts on verifiable items that ran a program. None: no such items."""
     right: Mapping[str, bool]
     """Item id -> whether it was judged correctly."""
+    selective: SelectiveAccuracy | None = None
+    """Coverage and accuracy of the verdicts, for the complaint. None: not recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +85,15 @@ def _accuracy_fell(before: ValidationScore, after: ValidationScore, *, rule: Gat
     fell_by = before.accuracy - after.accuracy
     if fell_by <= rule.margin + 1e-12 or lost - gained <= rule.z * math.sqrt(lost + gained):
         return None
+    fell = f"accuracy fell from {before.accuracy:.1%} to {after.accuracy:.1%}"
+    return f"{fell}: {lost} held-out items lost, {gained} gained{_selective(before.selective, after.selective)}"
+
+
+def _selective(before: SelectiveAccuracy | None, after: SelectiveAccuracy | None) -> str:
+    """Return the change of coverage and of the accuracy of the verdicts, for the end of a sentence."""
+    if before is None or after is None or before.accuracy is None or after.accuracy is None:
+        return ""
     return (
-        f"accuracy fell from {before.accuracy:.1%} to {after.accuracy:.1%}: {lost} held-out items lost, {gained} gained"
+        f"; coverage from {before.coverage:.1%} to {after.coverage:.1%}, accuracy of the verdicts from "
+        f"{before.accuracy:.1%} to {after.accuracy:.1%}"
     )

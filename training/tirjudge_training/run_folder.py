@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from tirjudge.durable import lock_folder, refuse_other_run, remove_unfinished, replacing_file, write_file
 
@@ -72,6 +72,8 @@ class ValidationRecord(BaseModel):
     """Share of the rollouts with a forced or missing verdict."""
     cells: dict[str, CellRecord]
     """"task/mode" -> results."""
+    selective: dict[str, JsonValue] | None = None
+    """Coverage and accuracy of the verdicts, in total and by basis. None: a run from before these figures."""
 
 
 class StageRecord(BaseModel):

@@ -90,15 +90,26 @@ class Reporter(Callback):
         self._doing, self._task = "", None
 
 
+_SELECTIVE = (("coverage", "coverage"), ("accuracy of the verdicts", "accuracy"))
+
+
 def outcome_of(stage: StageRecord) -> str:
     """Return the outcome of a stage in a few words."""
     if stage.status != "done":
         return stage.status
     parts = [] if stage.validation is None else [f"held-out accuracy {stage.validation.accuracy:.1%}"]
+    parts += _selective(stage.validation)
     parts += [_counted(stage)] if stage.counts else []
     if stage.accepted is False:
         parts.append("REJECTED")
     return ", ".join(parts) or "done"
+
+
+def _selective(validation: ValidationRecord | None) -> list[str]:
+    """Return coverage and the accuracy of the verdicts as a part of a line, if they are recorded."""
+    found = None if validation is None else validation.selective
+    shown = [(name, found[key]) for name, key in _SELECTIVE if found is not None]
+    return [f"{name} {value:.1%}" for name, value in shown if isinstance(value, float)]
 
 
 def print_state(state: State, *, run: Path, console: Console, under_way: bool = False) -> None:

@@ -14,8 +14,9 @@ from tirjudge.concurrency import map_concurrently
 from tirjudge.durable import write_file
 from tirjudge.judge import Judge
 from tirjudge.right import is_right
+from tirjudge.selective import GradedItem, SelectiveAccuracy, selective_accuracy
 from tirjudge.statistics import ratio, wilson_interval
-from tirjudge.types import Judgment, Outcome, RolloutRecord
+from tirjudge.types import Basis, Judgment, Outcome, RolloutRecord
 from tirjudge_training.gate import ValidationScore
 from tirjudge_training.items import TrainingItem
 from tirjudge_training.run_folder import CellRecord, ValidationRecord
@@ -43,6 +44,10 @@ class ValidatedItem:
     """Number of programs that failed."""
     num_without_verdict: int
     """Number of rollouts with a forced or missing verdict."""
+    has_verdict: bool | None = None
+    """Whether the judgment has a verdict. None: not recorded, in older files."""
+    basis: Basis | None = None
+    """Basis of the verdict. None: no verdict, or not recorded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,10 +88,20 @@ class Validation:
         num_rollouts = sum(item.num_rollouts for item in self.judged)
         return sum(item.num_without_verdict for item in self.judged) / max(1, num_rollouts)
 
+    @property
+    def selective(self) -> SelectiveAccuracy | None:
+        """Coverage, and accuracy over the items with a verdict. None: verdicts are not recorded, in older files."""
+        known = [
+            GradedItem(credit=float(item.right), has_verdict=item.has_verdict, basis=item.basis)
+            for item in self.judged
+            if item.has_verdict is not None
+        ]
+        return selective_accuracy(known) if len(known) == len(self.judged) else None
+
     def score(self) -> ValidationScore:
         """Return the results that the gate uses."""
         right = {item.item_id: item.right for item in self.judged}
-        return ValidationScore(accuracy=self.accuracy, tool_use=self.tool_use, right=right)
+        return ValidationScore(accuracy=self.accuracy, tool_use=self.tool_use, right=right, selective=self.selective)
 
     def record(self) -> ValidationRecord:
         """Return the record for the state of a run."""
@@ -99,20 +114,27 @@ class Validation:
         return ValidationRecord(
             accuracy=self.accuracy, low=low, high=high, num=num, tool_use=self.tool_use,
             failed_programs=self.failed_programs, no_verdict=self.no_verdict, cells=cells,
+            selective=None if self.selective is None else self.selective.as_json(),
         )  # fmt: skip
 
     def metrics(self) -> dict[str, float | None]:
         """Return the metrics for metrics.jsonl. None: there was nothing to measure."""
-        cells = self.cells
+        cells, selective = self.cells, self.selective
         return {
             "val/acc": self.accuracy,
             "val/n": float(len(self.judged)),
             "val/tool_use": self.tool_use,
             "val/failed_programs": self.failed_programs,
             "val/no_verdict": self.no_verdict,
+            **({} if selective is None else _selective_metrics(selective)),
             **{f"val/acc/{name}": right / num for name, (right, num) in cells.items()},
             **{f"val/n/{name}": float(num) for name, (_, num) in cells.items()},
         }
+
+
+def _selective_metrics(found: SelectiveAccuracy) -> dict[str, float | None]:
+    shares = {f"val/{name}": group.share for name, group in found.by_basis.items()}
+    return {"val/coverage": found.coverage, "val/acc_of_verdicts": found.accuracy, **shares}
 
 
 async def validate(
@@ -165,6 +187,8 @@ def judged_item(item: TrainingItem, judgment: Judgment) -> ValidatedItem:
         verifiable=item.verifiable,
         right=item.best is not None and names_best(judgment, item.best),
         num_without_verdict=sum(not rollout.stop_reason.is_verdict for rollout in judgment.rollouts),
+        has_verdict=judgment.verdict.status != "abstained",
+        basis=judgment.verdict.basis,
         **call_counts(judgment.rollouts),
     )
 

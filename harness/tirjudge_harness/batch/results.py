@@ -63,6 +63,7 @@ SCHEMA = pa.schema(
         ("label_mass", pa.float64()),
         ("forced", pa.bool_()),
         ("reason", pa.string()),
+        ("basis", pa.string()),
         ("input_tokens", pa.int64()),
         ("cached_tokens", pa.int64()),
         ("output_tokens", pa.int64()),

@@ -32,6 +32,12 @@ class BatchSummary:
     num_decided: int
     num_ties: int
     num_abstentions: int
+    num_checked: int
+    """Verdicts that a program checked."""
+    num_reasoned: int
+    """Verdicts that were reasoned."""
+    num_guessed: int
+    """Verdicts that were guessed."""
     num_refused: int
     """Requests that the judge cannot process."""
     input_tokens: int
@@ -53,8 +59,9 @@ def summarize(folder: ParquetStore, *, plan: BatchPlan, num_rounds: int, elapsed
         num_rounds: number of rounds.
         elapsed_s: duration in seconds.
     """
-    table = folder.columns("status", "error_kind", "input_tokens", "output_tokens")
+    table = folder.columns("status", "basis", "error_kind", "input_tokens", "output_tokens")
     statuses = Counter(table["status"].to_pylist())
+    bases = Counter(table["basis"].to_pylist())
     return BatchSummary(
         num_rows=plan.num_rows,
         num_bad=len(plan.bad),
@@ -66,6 +73,9 @@ def summarize(folder: ParquetStore, *, plan: BatchPlan, num_rounds: int, elapsed
         num_decided=statuses["decided"],
         num_ties=statuses["tie"],
         num_abstentions=statuses["abstained"],
+        num_checked=bases["checked"],
+        num_reasoned=bases["reasoned"],
+        num_guessed=bases["guessed"],
         num_refused=table.num_rows - table["error_kind"].null_count,
         input_tokens=sum(filter(None, table["input_tokens"].to_pylist())),
         output_tokens=sum(filter(None, table["output_tokens"].to_pylist())),
@@ -92,6 +102,9 @@ def summary_table(summary: BatchSummary) -> Table:
         ("decided", f"{summary.num_decided:,}"),
         ("ties", f"{summary.num_ties:,}"),
         ("abstentions", f"{summary.num_abstentions:,}"),
+        ("verdicts checked by a program", f"{summary.num_checked:,}"),
+        ("verdicts reasoned", f"{summary.num_reasoned:,}"),
+        ("verdicts guessed", f"{summary.num_guessed:,}"),
         ("refused", f"{summary.num_refused:,}"),
         ("tokens in, out", f"{summary.input_tokens:,}, {summary.output_tokens:,}"),
         ("results per second", rate),

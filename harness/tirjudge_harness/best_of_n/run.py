@@ -69,7 +69,7 @@ class BestOfNManifest(StoredModel):
     grader: Grading
     seed: int
     group_size: int
-    judging: dict[str, str | int]
+    judging: dict[str, str | int | float]
     """Other fields of each `JudgeRequest`."""
     judge: JudgeManifest
     data: DataManifest

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 
 from tirjudge.right import ScoringRule
+from tirjudge.selective import UNKNOWN
 from tirjudge.types import Mode
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.evaluation import evaluate
@@ -22,6 +23,7 @@ from tirjudge_harness.statistics.rates import (
     code_errors_of,
     costs_of,
     tool_use_of,
+    verdict_rates_of,
     verdicts_of,
 )
 
@@ -60,6 +62,7 @@ def run_table(run: ScoredRun, *, prices: Prices | None = None) -> ReportTable:
     judged = run.judged
     rows = [
         *(_percent(one.name, percent_of(one), num=one.num_marks, depth=one.depth) for one in run.figures),
+        *_selective(run.marks),
         *_counts(run),
         *_verdicts(judged),
         *_programs(judged, marks=run.marks),
@@ -70,6 +73,8 @@ def run_table(run: ScoredRun, *, prices: Prices | None = None) -> ReportTable:
     manifest = run.manifest
     asked = f"{manifest.mode.value}, {manifest.orders} order{'s' if manifest.orders == 'both' else ''}"
     votes = f", {manifest.votes} votes" if manifest.votes > 1 else ""
+    votes += f", require {manifest.require}" if manifest.require else ""
+    votes += f", min confidence {manifest.min_confidence:g}" if manifest.min_confidence is not None else ""
     known = f" ({manifest.judge.fingerprint})" if manifest.judge.fingerprint else ""
     where = manifest.data.path or ", ".join(manifest.data.sources.values())
     notes = (
@@ -120,6 +125,15 @@ def _counts(run: ScoredRun) -> Iterator[TableRow]:
         yield _count(name.strip(), number, depth=int(name.startswith(" ")))
     yield _count("questions failed, not scored", run.num_failures)
     yield _count("invalid rows of the data", run.manifest.data.num_bad_rows)
+
+
+def _selective(marks: list[ComparisonScore]) -> Iterator[TableRow]:
+    found = verdict_rates_of(marks)
+    yield _share("coverage (comparisons with a verdict)", found.coverage)
+    yield _share("accuracy of these", found.accuracy, depth=1)
+    for one in found.by_basis:
+        yield _share(f"verdicts {one.basis}" if one.basis != UNKNOWN else "verdicts of unknown basis", one.share)
+        yield _share("accuracy of these", one.accuracy, depth=1)
 
 
 def _verdicts(judged: list[JudgedExample]) -> Iterator[TableRow]:

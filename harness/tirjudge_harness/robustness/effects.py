@@ -11,8 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tirjudge.right import ScoringRule, scores_of
-from tirjudge.types import Mode
-from tirjudge.verdict import GOOD_SCORE
+from tirjudge.types import GOOD_SCORE, Mode
 from tirjudge_harness.benchmark import Compared
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.evaluation import marks_of

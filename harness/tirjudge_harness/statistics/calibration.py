@@ -181,7 +181,7 @@ def _distributions(judged: JudgedExample) -> dict[int, dict[int, float]]:
     verdicts: dict[int, list[RolloutVerdict]] = defaultdict(list)
     for judgment, decisions in judged.by_judgment():
         for rollout, decision in zip(judgment.rollouts, decisions, strict=True):
-            if rollout.verdict is not None:
+            if rollout.verdict is not None and decision.has_verdict:
                 verdicts[decision.shown[0]].append(rollout.verdict)
     return {
         index: {

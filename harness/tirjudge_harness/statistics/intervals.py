@@ -47,7 +47,7 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Basis:
+class MetricInputs:
     """The comparison scores and examples that each node of a metric tree is computed from."""
 
     marks: Sequence[ComparisonScore]
@@ -63,7 +63,9 @@ class Basis:
         return of_marks | {one.outline.cluster for one in self.judged[node]}
 
 
-def basis_of(sheet: Sequence[Node], marks: Sequence[ComparisonScore], judged: Sequence[JudgedExample]) -> Basis:
+def metric_inputs(
+    sheet: Sequence[Node], marks: Sequence[ComparisonScore], judged: Sequence[JudgedExample]
+) -> MetricInputs:
     """Return the comparison scores and examples of every node of a metric tree."""
     holds: dict[Node, Mask] = {}
     examples: dict[Node, list[JudgedExample]] = {}
@@ -84,7 +86,7 @@ def basis_of(sheet: Sequence[Node], marks: Sequence[ComparisonScore], judged: Se
 
     for node in sheet:
         visit(node)
-    return Basis(marks=marks, holds=holds, judged=examples)
+    return MetricInputs(marks=marks, holds=holds, judged=examples)
 
 
 def figures_of(
@@ -104,14 +106,14 @@ def figures_of(
         num_resamples: number of bootstrap resamples; a figure with a formula uses at most `MAX_RESAMPLES_OF_A_FORMULA`.
         seed: seed of the resamples.
     """
-    basis = basis_of(sheet, marks, judged)
-    values = resampled(basis, num_resamples=num_resamples, seed=seed)
-    return [_figure(node, depth=depth, values=values[node], basis=basis) for node, depth in walk(sheet)]
+    inputs = metric_inputs(sheet, marks, judged)
+    values = resampled(inputs, num_resamples=num_resamples, seed=seed)
+    return [_figure(node, depth=depth, values=values[node], inputs=inputs) for node, depth in walk(sheet)]
 
 
 def value_of(node: Node, marks: Sequence[ComparisonScore], judged: Sequence[JudgedExample]) -> float | None:
     """Return the value of one figure; None if nothing that it is computed from was judged."""
-    return number(resampled(basis_of([node], marks, judged), num_resamples=0)[node][0])
+    return number(resampled(metric_inputs([node], marks, judged), num_resamples=0)[node][0])
 
 
 def share_of(
@@ -168,30 +170,30 @@ def _means(values: Sequence[float], *, clusters: Sequence[str], num_resamples: i
     return _ratios(totals, counts, num_resamples=num_resamples, seed=seed)[:, 0]
 
 
-def resampled(basis: Basis, *, num_resamples: int, seed: int = 0) -> dict[Node, Array]:
+def resampled(inputs: MetricInputs, *, num_resamples: int, seed: int = 0) -> dict[Node, Array]:
     """Return the values of every node: first of the data, then of each resample. A missing value is NaN.
 
     Two runs over the same clusters have the same resamples under the same seed, so that their values can be subtracted.
     """
-    formulas = [node for node in basis.judged if isinstance(node, FormulaMetric)]
-    cells = [node for node in basis.holds if isinstance(node, MeanMetric)]
-    of_formulas = {one.outline.cluster for node in formulas for one in basis.judged[node]}
-    names = sorted({mark.outline.cluster for mark in basis.marks} | of_formulas)
+    formulas = [node for node in inputs.judged if isinstance(node, FormulaMetric)]
+    cells = [node for node in inputs.holds if isinstance(node, MeanMetric)]
+    of_formulas = {one.outline.cluster for node in formulas for one in inputs.judged[node]}
+    names = sorted({mark.outline.cluster for mark in inputs.marks} | of_formulas)
     place = {name: index for index, name in enumerate(names)}
     values: dict[Node, Array] = {}
     if cells:
-        held = np.array([basis.holds[cell] for cell in cells], dtype=float).T
-        credits = np.array([mark.credit for mark in basis.marks], dtype=float)[:, None]
-        codes = np.array([place[mark.outline.cluster] for mark in basis.marks], dtype=np.int64)
+        held = np.array([inputs.holds[cell] for cell in cells], dtype=float).T
+        credits = np.array([mark.credit for mark in inputs.marks], dtype=float)[:, None]
+        codes = np.array([place[mark.outline.cluster] for mark in inputs.marks], dtype=np.int64)
         totals = _by_cluster(held * credits, codes, num_clusters=len(names))
         counts = _by_cluster(held, codes, num_clusters=len(names))
         ratios = _ratios(totals, counts, num_resamples=num_resamples, seed=seed)
         values |= {cell: ratios[:, index] for index, cell in enumerate(cells)}
     few = min(num_resamples, MAX_RESAMPLES_OF_A_FORMULA)
     for node in formulas:
-        values[node] = _formula_values(node, basis.judged[node], place=place, num_resamples=few, seed=seed)
-    for node in basis.holds:
-        if isinstance(node, Mean):  # `basis.holds` has the parts of a mean before the mean
+        values[node] = _formula_values(node, inputs.judged[node], place=place, num_resamples=few, seed=seed)
+    for node in inputs.holds:
+        if isinstance(node, Mean):  # `inputs.holds` has the parts of a mean before the mean
             values[node] = _mean(node, values=values)
     return values
 
@@ -262,9 +264,9 @@ def _interval_of(values: Array, *, num_clusters: int, bounded: bool) -> Interval
     return middle_of(values, num_clusters=num_clusters)
 
 
-def _figure(node: Node, *, depth: int, values: Array, basis: Basis) -> MetricValue:
-    num_marks = int(basis.holds[node].sum())
-    clusters = basis.clusters(node)
+def _figure(node: Node, *, depth: int, values: Array, inputs: MetricInputs) -> MetricValue:
+    num_marks = int(inputs.holds[node].sum())
+    clusters = inputs.clusters(node)
     if isinstance(node, MeanMetric) and num_marks and len(clusters) == num_marks:
         interval = wilson_interval(float(values[0]) * num_marks, num_trials=num_marks)
     else:
@@ -273,7 +275,7 @@ def _figure(node: Node, *, depth: int, values: Array, basis: Basis) -> MetricVal
         name=node.name,
         depth=depth,
         value=number(values[0]),
-        num_marks=num_marks + len(basis.judged[node]),
+        num_marks=num_marks + len(inputs.judged[node]),
         interval=interval,
     )
 

@@ -14,9 +14,9 @@ from tirjudge_harness.metric_tree import ComparisonScore, MeanMetric, Node
 from tirjudge_harness.statistics.binomial import binomial_test
 from tirjudge_harness.statistics.intervals import (
     NUM_RESAMPLES,
-    Basis,
     Interval,
-    basis_of,
+    MetricInputs,
+    metric_inputs,
     middle_of,
     number,
     resampled,
@@ -111,7 +111,7 @@ def differences_of(
     both = {one.outline.id for one in judged[0]} & {one.outline.id for one in judged[1]}
     clusters = {one.outline.id: one.outline.cluster for one in (*common.first, *judged[0])}
     first, second = (
-        basis_of(
+        metric_inputs(
             sheet,
             [_clustered(mark, clusters) for mark in marks],
             [
@@ -126,7 +126,7 @@ def differences_of(
     seconds = resampled(second, num_resamples=num_resamples, seed=seed)
     gains = np.sign([b.credit - a.credit for a, b in zip(common.first, common.second, strict=True)])
     return [
-        _difference(node, depth=depth, basis=first, values=(firsts[node], seconds[node]), gains=gains)
+        _difference(node, depth=depth, inputs=first, values=(firsts[node], seconds[node]), gains=gains)
         for node, depth in walk(sheet)
     ]
 
@@ -184,21 +184,21 @@ def _difference(
     node: Node,
     *,
     depth: int,
-    basis: Basis,
+    inputs: MetricInputs,
     values: tuple[np.ndarray, np.ndarray],
     gains: np.ndarray,
 ) -> Difference:
     first, second = values
-    held = gains[basis.holds[node]]
+    held = gains[inputs.holds[node]]
     num_better, num_worse = int((held > 0).sum()), int((held < 0).sum())
     return Difference(
         name=node.name,
         depth=depth,
-        num_common=len(held) + len(basis.judged[node]),
+        num_common=len(held) + len(inputs.judged[node]),
         first=number(first[0]),
         second=number(second[0]),
         difference=number(second[0] - first[0]),
-        interval=middle_of(second - first, num_clusters=len(basis.clusters(node))),
+        interval=middle_of(second - first, num_clusters=len(inputs.clusters(node))),
         num_better=num_better,
         num_worse=num_worse,
         p_value=mcnemar(num_better=num_better, num_worse=num_worse) if len(held) else None,

@@ -13,6 +13,7 @@ from statistics import fmean
 
 import numpy as np
 
+from tirjudge.selective import basis_name, selective_accuracy
 from tirjudge.types import Judgment, Outcome, TurnRecord
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.metric_tree import ComparisonScore
@@ -52,6 +53,30 @@ class Verdicts:
     """Share of judgments whose verdict is a tie."""
     abstained: Estimate
     """Share of judgments without a verdict."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BasisRates:
+    """Verdicts with one basis."""
+
+    basis: str
+    """`checked`, `reasoned`, `guessed` or `unknown`."""
+    share: Estimate
+    """Share of all comparisons."""
+    accuracy: Estimate
+    """Accuracy over these verdicts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerdictRates:
+    """Coverage and selective accuracy (`tirjudge.selective`) with intervals over prompts."""
+
+    coverage: Estimate
+    """Share of comparisons with a verdict."""
+    accuracy: Estimate
+    """Accuracy over the comparisons with a verdict."""
+    by_basis: tuple[BasisRates, ...]
+    """Rates of each basis. `unknown` only if there are such verdicts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +144,24 @@ def verdicts_of(judged: Sequence[JudgedExample]) -> Verdicts:
         forced=clustered_share((cluster, float(decision.forced)) for cluster, decision in decisions),
         ties=clustered_share((cluster, float(status == "tie")) for cluster, status in statuses),
         abstained=clustered_share((cluster, float(status == "abstained")) for cluster, status in statuses),
+    )
+
+
+def verdict_rates_of(marks: Sequence[ComparisonScore]) -> VerdictRates:
+    """Return coverage and selective accuracy over the comparisons of a run."""
+    named = [(mark.outline.cluster, basis_name(mark.graded), mark.credit) for mark in marks]
+
+    def rates(name: str) -> BasisRates:
+        return BasisRates(
+            basis=name,
+            share=clustered_share((cluster, float(each == name)) for cluster, each, _ in named),
+            accuracy=clustered_share((cluster, credit) for cluster, each, credit in named if each == name),
+        )
+
+    return VerdictRates(
+        coverage=clustered_share((cluster, float(each is not None)) for cluster, each, _ in named),
+        accuracy=clustered_share((cluster, credit) for cluster, each, credit in named if each is not None),
+        by_basis=tuple(rates(name) for name in selective_accuracy(mark.graded for mark in marks).by_basis),
     )
 
 

@@ -67,7 +67,7 @@ class ProbingTokenizer:
         return [known[i] for i in token_ids]
 
     async def _token_of(self, text: str) -> tuple[int, ...]:
-        """Return the id of the token with exactly this text; empty if there is no such token."""
+        """Return the id of the token with exactly this text; empty: no token has it."""
         for anchor in self._anchors:
             before = await self.encode(anchor) if anchor else []
             ids = await self.encode(anchor + text)

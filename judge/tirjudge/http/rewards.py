@@ -9,7 +9,19 @@ from pydantic import Field, StrictBool, StrictFloat, model_validator
 
 from tirjudge.http.protocol import Problem
 from tirjudge.strategies import ComparingStrategy, RankingStrategy
-from tirjudge.types import MAX_CRITERIA, MAX_RESPONSES, ChatMessage, Criterion, Integer, Judgment, Number, Text, Wire
+from tirjudge.types import (
+    MAX_CRITERIA,
+    MAX_RESPONSES,
+    Basis,
+    ChatMessage,
+    Criterion,
+    Integer,
+    Judgment,
+    Number,
+    Text,
+    Wire,
+    is_none,
+)
 
 REWARD_PATH = "/v1/reward"
 RERANK_PATH = "/v1/rerank"
@@ -38,6 +50,8 @@ class JudgingOptions(Wire):
     votes: Integer = Field(default=1, ge=1, le=64)
     max_tool_calls: Integer = Field(default=3, ge=0, le=16)
     force_verdict: StrictBool = True
+    require: Literal["checked"] | None = Field(default=None, exclude_if=is_none)
+    min_confidence: StrictFloat | None = Field(default=None, ge=0.0, le=1.0, allow_inf_nan=False, exclude_if=is_none)
     temperature: StrictFloat | None = Field(default=None, ge=0.0, le=2.0)
     seed: Integer = Field(default=0, ge=0, lt=2**63)
 
@@ -155,6 +169,8 @@ class ResponseReward(Wire):
     """Why no judgment could be made. None: no error."""
     forced: bool
     """Whether one of the verdicts behind the reward was forced."""
+    basis: Basis | None = Field(default=None, exclude_if=is_none)
+    """Basis of the verdicts behind the reward, as in `Verdict`. None (omitted from JSON): no verdict."""
     comparisons: int
     """Number of decided comparisons behind the reward. 0 if each response is judged separately."""
     tool_calls: int

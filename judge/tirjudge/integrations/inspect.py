@@ -41,6 +41,8 @@ def judge_score(
     rubric: str | None = None,
     tools: Tools = "auto",
     votes: int = 1,
+    require: Literal["checked"] | None = None,
+    min_confidence: float | None = None,
     deadline_s: float = 300.0,
 ) -> Scorer:
     """Score an answer from 0 to 1.
@@ -52,6 +54,7 @@ def judge_score(
         rubric: judging instructions as text. None: the judge chooses.
         tools: whether the judge may (`auto`), must (`on`) or must not (`off`) run Python.
         votes: number of rollouts whose scores are averaged.
+        require, min_confidence: as in `JudgeRequest`. A verdict that does not meet them is unscored.
         deadline_s: time limit per sample, in seconds.
     """
 
@@ -64,6 +67,8 @@ def judge_score(
             rubric=rubric,
             tools=tools,
             votes=votes,
+            require=require,
+            min_confidence=min_confidence,
         )
         return await _ask(request, value=score_of, url=url, api_key_file=api_key_file, deadline_s=deadline_s)
 
@@ -78,12 +83,14 @@ def preference_over_target(
     orders: Literal["single", "both"] = "both",
     tools: Tools = "auto",
     votes: int = 1,
+    require: Literal["checked"] | None = None,
+    min_confidence: float | None = None,
     deadline_s: float = 300.0,
 ) -> Scorer:
     """Score 1 if the answer is better than the target (an answer by another author), 0 if it is worse, 0.5 for a tie.
 
     Args:
-        url, api_key_file, tools, votes, deadline_s: as for `judge_score`.
+        url, api_key_file, tools, votes, require, min_confidence, deadline_s: as for `judge_score`.
         orders: whether to show the two in one order or in both. If both orders disagree, the result is a tie.
     """
 
@@ -95,6 +102,8 @@ def preference_over_target(
             orders=orders,
             tools=tools,
             votes=votes,
+            require=require,
+            min_confidence=min_confidence,
         )
         return await _ask(request, value=_preference, url=url, api_key_file=api_key_file, deadline_s=deadline_s)
 

@@ -88,6 +88,10 @@ class Scorer:
     """As in `JudgeRequest`."""
     votes: int = 1
     """As in `JudgeRequest`."""
+    require: Literal["checked"] | None = None
+    """As in `JudgeRequest`. A verdict that is not checked gives no score."""
+    min_confidence: float | None = None
+    """As in `JudgeRequest`. A verdict with less confidence gives no score."""
     rubric: str | None = None
     """Judging instructions as text. None: the judge chooses."""
     strategy: str | None = None
@@ -201,6 +205,8 @@ class Scorer:
             model=self.model,
             tools=self.tools,
             votes=self.votes,
+            require=self.require,
+            min_confidence=self.min_confidence,
             rubric=self.rubric,
         )
 

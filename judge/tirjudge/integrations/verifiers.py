@@ -49,6 +49,10 @@ class TirJudgeConfig(JudgeConfig):
     """As in `JudgeRequest`."""
     votes: int = 1
     """As in `JudgeRequest`."""
+    require: Literal["checked"] | None = None
+    """As in `JudgeRequest`."""
+    min_confidence: float | None = None
+    """As in `JudgeRequest`."""
     deadline_s: float = 120.0
     """Time limit per judgment, in seconds."""
 
@@ -72,6 +76,8 @@ class TirJudge(Judge[float, TirJudgeConfig]):
             model=config.model or None,
             tools=config.tools,
             votes=config.votes,
+            require=config.require,
+            min_confidence=config.min_confidence,
         )
         key = resolve_api_key(config)
         async with AsyncClient(config.base_url, api_key=None if key == "EMPTY" else key) as client:

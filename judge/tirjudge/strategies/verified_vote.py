@@ -6,8 +6,7 @@ from statistics import fmean
 
 from tirjudge.strategies.base import Comparison, Contest, PromptCounts, RankedResult
 from tirjudge.strategies.scores import judge_each, mean_score
-from tirjudge.types import Judgment, Outcome
-from tirjudge.verdict import GOOD_SCORE
+from tirjudge.types import GOOD_SCORE, Judgment, Outcome
 
 
 def is_verified(judgment: Comparison, *, needs_program: bool = False) -> bool:

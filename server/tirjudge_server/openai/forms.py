@@ -120,6 +120,7 @@ JSON_TYPES: Mapping[str, frozenset[str]] = {
     "confidence": frozenset({"number", "null"}),
     "label_mass": frozenset({"number", "null"}),
     "forced": frozenset({"boolean"}),
+    "basis": frozenset({"string", "null"}),
     "reason": frozenset({"string", "null"}),
     "score": frozenset({"number", "integer", "null"}),
     "reasoning": frozenset({"string"}),
@@ -153,6 +154,7 @@ def _known(judgment: Judgment) -> dict[str, Any]:
     scores = verdict.scores or [None]
     return {
         **verdict.model_dump(),
+        "basis": verdict.basis,
         "score": scores[0] if len(scores) == 1 else None,
         "reasoning": turns[-1].text if turns else "",
     }

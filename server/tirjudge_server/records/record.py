@@ -16,7 +16,8 @@ from tirjudge_server.records.chain import record_hash
 from tirjudge_server.records.sealing import Sealed, canonical, load, sha256
 
 SETTINGS = frozenset(
-    {"mode", "model", "tools", "orders", "votes", "max_tool_calls", "force_verdict", "temperature", "seed"}
+    {"mode", "model", "tools", "orders", "votes", "max_tool_calls", "force_verdict", "require", "min_confidence"}
+    | {"temperature", "seed"}
 )
 """Fields of a request without free text. They are stored as one field and are never erased."""
 

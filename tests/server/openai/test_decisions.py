@@ -102,6 +102,18 @@ async def test_an_abstention_is_a_refusal_and_other_questions_are_answered(make_
     assert [(answer.type, answer.name) for answer in decision.answers] == [("refusal", "hard"), ("predicate", "easy")]
 
 
+async def test_a_question_whose_answer_does_not_meet_the_requirements_is_a_refusal(make_judge, client_of) -> None:
+    async with client_of(make_judge(lambda sequence: "<preference>A</preference>")) as client:
+        for options, kind in (({"min_confidence": 0.75}, "predicate"), ({"min_confidence": 0.85}, "refusal")):
+            decision = await client.decisions.create(
+                model="judge",
+                input="x",
+                questions=[{"type": "predicate", "instructions": "Is it?"}],
+                extra_body={"judge": {"tools": "off", **options}},
+            )
+            assert [answer.type for answer in decision.answers] == [kind]
+
+
 def predicates(num: int) -> list[dict[str, str]]:
     return [{"type": "predicate", "name": str(n), "instructions": f"Question {n}."} for n in range(num)]
 

@@ -10,6 +10,7 @@ import pytest
 from tirjudge.types import Timing
 from tirjudge_server.call import Call
 from tirjudge_server.records.audit import verify
+from tirjudge_server.records.record import judged_content
 from tirjudge_server.records.store import MAX_CACHED_CHARS
 from tirjudge_web.errors import Refused
 
@@ -28,6 +29,18 @@ async def test_a_record_contains_request_and_judgment(store, request_of, judgmen
     assert record.values["versions"]["fingerprint"] == "0123456789abcdef"
     assert record.is_intact
     assert await store.read("jdg_none") is None
+
+
+async def test_requirements_of_a_request_are_settings_and_part_of_its_content(store, request_of, judgment_of) -> None:
+    plain, strict = request_of(), request_of(require="checked", min_confidence=0.5)
+    for request in (plain, strict):
+        call = Call()
+        await store.store(request, judgment_of(call), call=call)
+        record = await store.read(call.judgment_id)
+        assert record is not None
+        assert type(request).model_validate(record.request_fields) == request
+        assert ("require" in record.values["request"]) == (request is strict)
+    assert judged_content(plain) != judged_content(strict)
 
 
 async def test_unusual_text_is_stored_unchanged(store, request_of, judgment_of, keep) -> None:

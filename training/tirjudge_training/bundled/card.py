@@ -11,6 +11,14 @@ from typing import Any
 from tirjudge.statistics import wilson_interval
 from tirjudge_training.synthetic.instructions import KINDS
 
+_SELECTIVE = """
+Coverage is the share of the items with a verdict. The last three columns have the share of all items and, in brackets, the
+accuracy.
+
+| set | coverage | accuracy of the verdicts | checked | reasoned | guessed |
+|---|---|---|---|---|---|
+"""
+
 
 def write_card(checkpoint: Path) -> None:
     """Write README.md into a checkpoint folder, from its judge.json, training.json, scores.json and real_rows.json.
@@ -36,6 +44,7 @@ def write_card(checkpoint: Path) -> None:
         evaluation_seed=scores["seed"],
         num_items=scores["sets"][0]["num_items"],
         synthetic_rows="".join(map(_score_row, scores["sets"])),
+        selective=_selective(scores["sets"]),
         real_rows="".join(map(_real_row, _read(real_rows))) if real_rows.exists() else "",
     )
     (checkpoint / "README.md").write_text(text, encoding="utf-8")
@@ -63,6 +72,22 @@ def _score_row(score: Mapping[str, Any]) -> str:
         _percent(score["num_failed_calls"] / max(1, score["num_calls"]), digits=2),
         _percent(1 - score["num_own_verdicts"] / rollouts, digits=2),
     )
+
+
+def _selective(scores: Sequence[Mapping[str, Any]]) -> str:
+    """Return the table of coverage and selective accuracy; empty for scores from before these figures."""
+    known = [score for score in scores if score.get("selective") is not None]
+    return _SELECTIVE + "".join(map(_selective_row, known)) if known else ""
+
+
+def _selective_row(score: Mapping[str, Any]) -> str:
+    found = score["selective"]
+    groups = [found["by_basis"][name] for name in ("checked", "reasoned", "guessed")]
+    cells = (
+        f"{_percent(group['share'])} ({_percent(group['accuracy'])})" if group["num"] else "none" for group in groups
+    )
+    accuracy = "-" if found["accuracy"] is None else _percent(found["accuracy"])
+    return _row(score["name"], _percent(found["coverage"]), accuracy, *cells)
 
 
 def _real_row(row: Mapping[str, Any]) -> str:

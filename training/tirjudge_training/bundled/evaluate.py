@@ -6,13 +6,15 @@ programs: items without tools, and items with every program's output replaced by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice, starmap
 from random import Random
+from typing import Any
 
 from tirjudge.concurrency import map_concurrently
 from tirjudge.judge import Judge
+from tirjudge.selective import GradedItem, selective_accuracy
 from tirjudge.tools.base import Bindings
 from tirjudge.tools.python import PythonTool, Sandbox
 from tirjudge.types import ExecResult, JudgeRequest, Judgment, Mode, Outcome
@@ -75,6 +77,8 @@ class Score:
     """Number of rollouts with at least one program."""
     num_own_verdicts: int
     """Number of rollouts that ended with a verdict that was not forced."""
+    selective: Mapping[str, Any] | None = None
+    """`SelectiveAccuracy` of the items as JSON data. None: not recorded, in older files."""
 
     @property
     def accuracy(self) -> float:
@@ -159,6 +163,7 @@ async def measure(
         name=test_set.name,
         num_items=len(answers),
         num_right=sum(right for _, right in answers),
+        selective=selective_accuracy(GradedItem.of(one, credit=float(right)) for one, right in answers).as_json(),
         num_own_verdicts=sum(rollout.stop_reason.is_verdict for rollout in rollouts),
         **call_counts(rollouts),
     )
