@@ -90,11 +90,13 @@ class Families:
         """Return a folder with `tokenizer.json`, `tokenizer_config.json`, `chat_template.jinja` and `config.json`. Do not
         change it."""
         template = chat_template(family)
-        sources = [Path(str(module.__file__)) for module in (vocabularies, tokenizer_files)]
+        sources = [Path(__file__), *(Path(str(module.__file__)) for module in (vocabularies, tokenizer_files))]
         digest = hashlib.sha256(b"".join([template.encode(), *(file.read_bytes() for file in sources)])).hexdigest()
         folder = self._cache / f"{family}-{digest[:16]}"
         with locked(self._cache / f"{family}.lock"):
             if not folder.exists():
+                for old in self._cache.glob(f"{family}-*"):
+                    shutil.rmtree(old)
                 partial = self._cache / f"{family}.partial"
                 shutil.rmtree(partial, ignore_errors=True)
                 partial.mkdir()

@@ -19,7 +19,7 @@ from tirjudge.formats import FORMATS, format_named
 from tirjudge.judge import Judge
 from tirjudge.profile import Profile
 from tirjudge.tools.python import python_tools
-from tirjudge.types import Criterion, JudgeRequest, Mode
+from tirjudge.types import ChatMessage, Criterion, JudgeRequest, Mode
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.worker import create_worker
 
@@ -57,8 +57,9 @@ def spelled_in_other_ways(tokens: Sequence[str]) -> str:
 
 def hostile_request(mode: Mode, text: str, *, tools: str = "on") -> JudgeRequest:
     """A request with the text in all its places."""
+    messages = [ChatMessage(role="system", content=text), ChatMessage(role="user", content=f"Which is right? {text}")]
     return build_request(
-        f"Which is right? {text}",
+        messages,
         [f"{text} {n}" for n in range(1 if mode is Mode.POINTWISE else 2)],
         mode=mode,
         reference=f"{text}.",
@@ -95,23 +96,28 @@ async def test_control_tokens_in_a_request_stay_text(
 
 @each_family
 @each_format
+@pytest.mark.parametrize("lists_tokens", [True, False], ids=["listed", "not_listed"])
 async def test_control_tokens_of_a_served_tokenizer_stay_text(
-    format: str, family: str, families: Families, forced_model: ForcedModels
+    lists_tokens: bool, format: str, family: str, families: Families, forced_model: ForcedModels
 ) -> None:
     tokens, control = control_tokens_of(families, family), control_ids_of(families, family)
     local = forced_model(family, [])
-    request = hostile_request(Mode.PAIRWISE, spelled_in_other_ways(tokens)[:3000])
-    async with serve_async(create_worker(local, name=family)) as url:
+    hostile = hostile_request(Mode.PAIRWISE, spelled_in_other_ways(tokens)[:3000])
+    harmless = hostile_request(Mode.PAIRWISE, "Rome")
+    worker = create_worker(local, name=family)
+    if not lists_tokens:  # as vLLM without `--enable-tokenizer-info-endpoint`
+        worker.router.routes[:] = [route for route in worker.router.routes if "/tokenizer_info" not in str(route)]
+    async with serve_async(worker) as url:
         remote = VLLMEngine(url)
         try:
-            ids = await judge_of(remote, format=format).encode(request, order=(0, 1))
-            harmless = await judge_of(remote, format=format).encode(
-                hostile_request(Mode.PAIRWISE, "Rome"), order=(0, 1)
-            )
+            ids, expected = [
+                await judge_of(remote, format=format).encode(request, order=(0, 1)) for request in (hostile, harmless)
+            ]
         finally:
             await remote.aclose()
-    assert ids == await judge_of(local, format=format).encode(request, order=(0, 1))
-    assert only(ids, control) == only(harmless, control)
+    assert only(ids, control) == only(expected, control)
+    if lists_tokens:
+        assert ids == await judge_of(local, format=format).encode(hostile, order=(0, 1))
 
 
 @each_family
