@@ -133,7 +133,8 @@ class _Rollout:
         started = perf_counter()
         completion = await spec.engine.generate(self.ids, sampling=sampling, session=spec.session)
         engine_s = perf_counter() - started
-        call = spec.format.read_call(completion, tools=spec.tools)
+        is_filtered = completion.finish_reason == "content_filter"
+        call = None if is_filtered else spec.format.read_call(completion, tools=spec.tools)
         if call is not None and completion.stop is None:  # the model ended its turn, but the observation follows
             completion = _without_end_of_turn(completion, eos_token_ids=spec.engine.eos_token_ids)
         return Turn(completion=completion, call=call, engine_s=engine_s)
@@ -159,6 +160,8 @@ class _Rollout:
         spec = self.spec
         if turn.call is not None:
             return None if turn.result is not None else StopReason.TOOL_BUDGET
+        if turn.completion.finish_reason == "content_filter":
+            return StopReason.CONTENT_FILTER
         if _found(self.turns, spec) is not None:
             return StopReason.VERDICT
         if turn.completion.finish_reason != "stop":
@@ -198,6 +201,8 @@ def _found(turns: Sequence[Turn], spec: RolloutSpec) -> FoundVerdict | None:
 
 async def _read_verdict(rollout: Rollout, spec: RolloutSpec) -> Rollout:
     """Return the rollout with its label and, if the engine provides them, the log-probabilities of all labels."""
+    if rollout.stop_reason is StopReason.CONTENT_FILTER:
+        return rollout
     found = _found(rollout.turns, spec)
     if found is None:
         return await _force_verdict(rollout, spec) if spec.force_verdict else rollout
@@ -248,6 +253,8 @@ async def _ask_verdict(rollout: Rollout, spec: RolloutSpec, forcing: Forcing) ->
         session=spec.session,
     )
     rollout = replace(rollout, asked=asked)
+    if asked.finish_reason == "content_filter":
+        return replace(rollout, stop_reason=StopReason.CONTENT_FILTER)
     found = spec.format.find_verdict([asked.text], mode=spec.mode, labels=spec.labels)
     if found is None:
         return rollout

@@ -22,7 +22,8 @@ def serve(settings: ServerSettings) -> None:
     settings = replace(settings, otlp=settings.otlp or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None)
     formatter = JsonLines() if settings.log_format is LogFormat.JSON else None
     with bind(settings.host, port=settings.port) as bound:
-        secrets = [secret for secret in (settings.engine_key, settings.sandbox_key, settings.records) if secret]
+        given = (settings.engine_key, settings.chat_api_key, settings.sandbox_key, settings.records)
+        secrets = [secret for secret in given if secret]
         serving = serve_judge(bound, settings=settings)
         run(serving, log_level=settings.log_level, formatter=formatter, secrets=secrets)
 
