@@ -72,18 +72,7 @@ async def open_judging(settings: ServerSettings) -> AsyncIterator[Model]:
         OptionsClash: the settings contradict each other.
     """
     given = settings.engine or settings.engines_file
-    elsewhere = bool(given or settings.workers or settings.in_process)
-    _check_chat(settings)
-    for option, value in (("--judge", settings.judge), ("--chat-url", settings.chat_url)):
-        if value is not None and (elsewhere or settings.model is not None):
-            raise OptionsClash(
-                f"{option}: given with --model, --engine, --engines-file, --workers or --in-process; {option} already "
-                "names the model and its engine, remove the other options"
-            )
-    if bool(given) + bool(settings.workers) + settings.in_process > 1:
-        raise OptionsClash("--workers, --in-process, and --engine or --engines-file: give only one of them")
-    if settings.engine_wait_s and not given and engine_kind(settings) != "chat":
-        raise OptionsClash("--engine-wait-s: given without --engine, --engines-file or --chat-url; add one of them")
+    _check_options(settings)
     if settings.workers:
         served, profile = _to_serve(settings)
         workers = Workers(
@@ -134,6 +123,26 @@ async def open_judging(settings: ServerSettings) -> AsyncIterator[Model]:
         async with open_model(settings.judge or address, options=options, format=settings.format) as model:
             await _check(model, wait_s=settings.engine_wait_s)
             yield model
+
+
+def _check_options(settings: ServerSettings) -> None:
+    """
+    Raises:
+        OptionsClash: the options name no model, or several, or belong to another kind of engine.
+    """
+    given = settings.engine or settings.engines_file
+    elsewhere = bool(given or settings.workers or settings.in_process)
+    _check_chat(settings)
+    for option, value in (("--judge", settings.judge), ("--chat-url", settings.chat_url)):
+        if value is not None and (elsewhere or settings.model is not None):
+            raise OptionsClash(
+                f"{option}: given with --model, --engine, --engines-file, --workers or --in-process; {option} already "
+                "names the model and its engine, remove the other options"
+            )
+    if bool(given) + bool(settings.workers) + settings.in_process > 1:
+        raise OptionsClash("--workers, --in-process, and --engine or --engines-file: give only one of them")
+    if settings.engine_wait_s and not given and engine_kind(settings) != "chat":
+        raise OptionsClash("--engine-wait-s: given without --engine, --engines-file or --chat-url; add one of them")
 
 
 def _check_chat(settings: ServerSettings) -> None:

@@ -184,6 +184,7 @@ class ChatEngine(BaseEngine):
         self._prices = prices or Prices()
         self._thought_ends_with: str | None = None
         self._answered_at: float | None = None
+        self._connect_retry_s = connect_retry_s
         self._taken = Taken(model)
         self._endpoint = ChatEndpoint(
             url,
@@ -239,7 +240,7 @@ class ChatEngine(BaseEngine):
                 max_tokens=LEAST_LIMIT,
                 headers=trace_headers(),
                 max_attempts=CHECK_ATTEMPTS,
-                connect_retry_s=max(CONNECT_RETRY_S, wait_s),
+                connect_retry_s=max(self._connect_retry_s, wait_s),
             )
         except ContentFiltered as error:
             raise EngineUnavailable(f"{error}; no judged text was sent, so every request will be filtered") from error
@@ -278,13 +279,17 @@ class ChatEngine(BaseEngine):
         )
 
     async def _ask(self, messages: Sequence[Mapping[str, str]], *, sampling: Sampling, session: str) -> ChatAnswer:
-        answer = await self._endpoint.ask(
-            messages,
-            taken=self._taken,
-            sampling=sampling,
-            max_tokens=-(-sampling.max_tokens // CHARS_PER_TOKEN),
-            headers={"x-session-id": session, **trace_headers()},
-        )
+        try:
+            answer = await self._endpoint.ask(
+                messages,
+                taken=self._taken,
+                sampling=sampling,
+                max_tokens=-(-sampling.max_tokens // CHARS_PER_TOKEN),
+                headers={"x-session-id": session, **trace_headers()},
+            )
+        except EngineUnavailable:
+            self._answered_at = None
+            raise
         self._answered_at = monotonic()
         return answer
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from http import HTTPStatus
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import httpx2
 from pydantic import BaseModel, ValidationError
@@ -127,9 +127,10 @@ class ChatEndpoint:
         awaits_first: bool = True,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        self._target = endpoint_of(url)
-        parts = urlsplit(self._target)
-        self.url = _without_secrets(parts)
+        parts = urlsplit(endpoint_of(url))
+        # The HTTP client logs the URL that it is given, so credentials become a header.
+        self._target = parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="").geturl()
+        self.url = self._target.partition("?")[0]
         self._secrets = [secret for secret in (api_key, parts.password, parts.query) if secret]
         self._timeout_s = timeout_s
         self._slots = asyncio.Semaphore(max_concurrency)
@@ -139,6 +140,7 @@ class ChatEndpoint:
         self._is_awaited = awaits_first
         self._http = httpx2.AsyncClient(
             headers={} if api_key is None else {"authorization": f"Bearer {api_key}"},
+            auth=None if parts.password is None else (parts.username or "", parts.password),
             limits=httpx2.Limits(max_connections=None, keepalive_expiry=KEEPALIVE_S),
             verify=tls_context(),
             transport=transport,
@@ -363,8 +365,3 @@ def endpoint_of(url: str) -> str:
     if not path.endswith("/chat/completions"):
         path = f"{path or '/v1'}/chat/completions"
     return parts._replace(path=path).geturl()
-
-
-def _without_secrets(parts: SplitResult) -> str:
-    """Return a URL without user name, password and query."""
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()

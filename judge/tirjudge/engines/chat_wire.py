@@ -57,7 +57,7 @@ _FILTERED = re.compile(
 )
 _BAD_KEY = re.compile(r"api[ _-]?key|unauthorized|authentication|invalid (bearer )?token", re.IGNORECASE)
 _NO_MODEL = re.compile(
-    r"\bmodel\b[^.]{0,200}?\b(not found|not exist|is not a valid|not available|unknown)|unknown model", re.IGNORECASE
+    r"\bmodel\b[^.]{0,200}?\b(not found|not exist|not available|unknown)|unknown model|not a valid model", re.IGNORECASE
 )
 _NO_CREDIT = re.compile(r"credit balance|insufficient (balance|quota|credits?|funds)", re.IGNORECASE)
 _WITH_THE_ANSWER = re.compile(r"max_tokens|max_completion_tokens|in (the )?completion", re.IGNORECASE)
