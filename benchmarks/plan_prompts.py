@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 from reporting import Out, report
 
-from tirjudge.formats.tirjudge_1 import render_prompt, template
+from tirjudge.formats.tirjudge_1 import FORMAT
 from tirjudge.profile import Profile
 from tirjudge.types import Mode
 
@@ -43,7 +43,7 @@ def main(files: Annotated[list[Path], typer.Argument(exists=True)], out: Out = N
     every = {mode: [number for numbers in found.values() for number in numbers] for mode, found in lengths.items()}
     result = {
         "chars_per_token": round(num_chars / sum(map(sum, every.values())), 2),
-        "template_tokens": {mode: len(encode(template(mode, tools=True))) for mode in every},
+        "template_tokens": {mode: len(encode(FORMAT.template(mode, tools=True))) for mode in every},
         "all": {mode: spread(numbers) for mode, numbers in every.items() if numbers},
         "files": {mode: {name: spread(numbers) for name, numbers in found.items()} for mode, found in lengths.items()},
     }
@@ -52,7 +52,7 @@ def main(files: Annotated[list[Path], typer.Argument(exists=True)], out: Out = N
 
 def render(mode: Mode, *, prompt: str, responses: list[str]) -> str:
     """Render a prompt with the limits of the default profile."""
-    return render_prompt(
+    return FORMAT.render_prompt(
         mode,
         prompt=prompt,
         responses=responses,

@@ -23,6 +23,14 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return len(os.sched_getaffinity(0)) + 1
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Start the slow tests first, and those that share one environment before the others, so that no process works
+    alone at the end of a run. A random order is left as it is."""
+    if not config.getoption("random_order_enabled", False):
+        items.sort(key=lambda item: (not item.get_closest_marker("slow"), not item.get_closest_marker("xdist_group")))
+
+
 @pytest.fixture(name="until")
 def wait_until() -> Callable[[Callable[[], object]], Awaitable[None]]:
     return until

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from tirjudge.formats import FIRST_FORMAT
 from tirjudge.http.retry_events import on_retry
 from tirjudge.opening import BUNDLED, address_of, open_judge
 from tirjudge.tools.base import ToolOptions
@@ -36,13 +37,16 @@ class OpenJudge:
     """Name of the model."""
     fingerprint: str | None
     """Hash of the model. None: unknown."""
+    format: str | None = None
+    """Name of the prompt format. None: `tirjudge/1`, the only format of older runs and servers."""
 
     @property
     def identity(self) -> dict[str, Any]:
         """JSON data that identifies the judge. With a fingerprint, it does not contain the location of the model."""
+        format = {} if self.format is None else {"format": self.format}
         if self.fingerprint is not None:
-            return {"model": self.model, "fingerprint": self.fingerprint}
-        return {"kind": self.kind, "url": self.url, "model": self.model}
+            return {"model": self.model, "fingerprint": self.fingerprint, **format}
+        return {"kind": self.kind, "url": self.url, "model": self.model, **format}
 
 
 def open_chosen_judge(options: JudgeOptions, *, tools: Sequence[str]) -> AbstractAsyncContextManager[OpenJudge]:
@@ -109,8 +113,17 @@ async def _open_server(url: str, *, api_key: str | None, connect_retry_s: float)
         with on_retry(_once(f"{client.base_url} does not answer yet; retrying")):
             card = (await client.models())[0]
         yield OpenJudge(
-            judge=client.judge, kind="server", url=client.base_url, model=card.id, fingerprint=card.fingerprint
+            judge=client.judge,
+            kind="server",
+            url=client.base_url,
+            model=card.id,
+            fingerprint=card.fingerprint,
+            format=_recorded(card.format),
         )
+
+
+def _recorded(format: str | None) -> str | None:
+    return None if format == FIRST_FORMAT else format
 
 
 @asynccontextmanager
@@ -138,4 +151,5 @@ async def _open_model(options: JudgeOptions, *, tools: Sequence[str]) -> AsyncIt
             url=None if kind == BUNDLED else place.rpartition("#")[0] or place.replace(",", " ") or None,
             model=judge.profile.name,
             fingerprint=judge.weights.version,
+            format=_recorded(judge.format.name),
         )

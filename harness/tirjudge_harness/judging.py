@@ -52,6 +52,8 @@ async def judge_file(
     tasks = every[:limit]
     async with opening as opened:
         configuration = {**asdict(settings), "model": opened.model, "fingerprint": opened.fingerprint}
+        if opened.format is not None:
+            configuration["format"] = opened.format
 
         def key(task: Task) -> str:
             return key_of(task.request, identity=opened.identity)

@@ -105,7 +105,7 @@ def plan_run(
         tools=settings.tools,
         max_tool_calls=settings.max_tool_calls,
         seed=settings.seed,
-        judge=JudgeManifest(kind=opened.kind, url=opened.url, model=opened.model, fingerprint=opened.fingerprint),
+        judge=JudgeManifest.of(opened),
         data=_data(benchmark, chosen, settings=settings, num_bad_rows=num_bad_rows),
         shard=None if settings.shard is None else str(settings.shard),
         attack=settings.attack,

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -36,6 +36,9 @@ from tirjudge_harness.run_store import (
     write_output,
 )
 
+if TYPE_CHECKING:
+    from tirjudge_harness.judges import OpenJudge
+
 MANIFEST = "manifest.json"
 OUTLINES = "outlines.jsonl"
 
@@ -50,6 +53,19 @@ class JudgeManifest(StoredModel):
     model: str
     fingerprint: str | None = None
     """Hash of the model. None: unknown; the URL then identifies the model."""
+    format: str | None = None
+    """Name of the prompt format. None: `tirjudge/1`, the only format of older runs."""
+
+    @classmethod
+    def of(cls, opened: OpenJudge) -> JudgeManifest:
+        """Return the description of an opened judge."""
+        return cls(
+            kind=opened.kind,
+            url=opened.url,
+            model=opened.model,
+            fingerprint=opened.fingerprint,
+            format=opened.format,
+        )
 
 
 class DataManifest(StoredModel):

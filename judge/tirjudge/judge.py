@@ -231,9 +231,16 @@ class Judge:
             tools=self.tools if request.offers_tools else (),
             prompt_chars=prompt_chars,
             response_chars=response_chars,
-            control_tokens=await self.engine.tokenizer.control_tokens(),
+            control_tokens=await self.engine.tokenizer.control_tokens(_untrusted_texts(request, order=order)),
         )
         return await self.engine.tokenizer.encode_prompt(text)
+
+
+def _untrusted_texts(request: JudgeRequest, *, order: Sequence[int]) -> list[str]:
+    """Return the texts of a request that a prompt with the responses in `order` shows."""
+    criteria = [text for criterion in request.criteria or () for text in (criterion.name, criterion.text)]
+    texts = [prompt_text(request.prompt), *(request.responses[index] for index in order)]
+    return [*texts, *(text for text in (request.reference, request.rubric, *criteria) if text is not None)]
 
 
 def rollout_name(order: Sequence[int], number: int) -> str:

@@ -18,7 +18,9 @@ from tirjudge.engines.base import Engine, Tokenizer
 from tirjudge.errors import PromptTooLong
 from tirjudge.formats.base import Forcing, Format, FoundVerdict
 from tirjudge.formats.texts import cut
+from tirjudge.labels import LabelPlace, place_of_labels
 from tirjudge.profile import Profile
+from tirjudge.thoughts import Thinking, ThoughtTags, thinking_after
 from tirjudge.tools.base import Tool, ToolContext
 from tirjudge.types import Completion, Mode, Outcome, Rollout, Sampling, StopReason, ToolCall, ToolResult, Turn
 
@@ -78,7 +80,9 @@ async def run_rollout(prompt_ids: Sequence[int], spec: RolloutSpec) -> Rollout:
         PromptTooLong: the prompt leaves no room for an answer.
         EngineUnavailable, SandboxUnavailable: raised by the engine or by a tool.
     """
-    profile, running = spec.profile, _Rollout(prompt_ids, spec)
+    profile = spec.profile
+    thinking, tags = await thinking_after(prompt_ids, tokenizer=spec.engine.tokenizer)
+    running = _Rollout(prompt_ids, spec, thinking=thinking, tags=tags)
     if len(prompt_ids) >= running.end:
         raise PromptTooLong(
             f"the prompt has {len(prompt_ids)} tokens, but the context of {profile.name} is {profile.context_tokens} tokens "
@@ -90,15 +94,17 @@ async def run_rollout(prompt_ids: Sequence[int], spec: RolloutSpec) -> Rollout:
     rollout = Rollout(
         prompt_ids=tuple(prompt_ids), turns=tuple(running.turns), stop_reason=stop_reason, model=profile.name
     )
-    reading = _read_verdict(rollout, spec)
+    reading = _read_verdict(rollout, spec, unclosed=tags.ending if running.thinking is Thinking.OPEN else "")
     return await until(spec.deadline.reads_until, reading) or replace(rollout, stop_reason=StopReason.DEADLINE)
 
 
 class _Rollout:
-    """State of a running rollout: its turns so far and the ids of the whole sequence."""
+    """State of a running rollout: its turns so far, the ids of the whole sequence, and whether a thought is open."""
 
-    def __init__(self, prompt_ids: Sequence[int], spec: RolloutSpec) -> None:
+    def __init__(self, prompt_ids: Sequence[int], spec: RolloutSpec, *, thinking: Thinking, tags: ThoughtTags) -> None:
         self.spec = spec
+        self.thinking = thinking
+        self.tags = tags
         self.stops = spec.format.stops(spec.mode, tools=spec.tools)
         self.end = spec.profile.context_tokens - RESERVED_TOKENS
         self.ids = list(prompt_ids)
@@ -107,8 +113,10 @@ class _Rollout:
     async def take_turn(self) -> StopReason | None:
         """Generate the next turn and run its call. Return why the rollout ends, or None if another turn follows."""
         spec = self.spec
-        num_generated = sum(len(turn.completion.token_ids) for turn in self.turns)
-        num_left = min(self.end - len(self.ids), spec.profile.rollout_tokens - num_generated)
+        num_left = self._num_left(spec.profile.rollout_tokens, thoughts=False)
+        if self.thinking is Thinking.OPEN:
+            room = self.end - len(self.ids)
+            num_left = min(self._num_left(spec.profile.thinking_tokens, thoughts=True), room - min(num_left, room // 2))
         if num_left <= 0:
             return StopReason.LENGTH
         if spec.deadline.is_near:
@@ -116,7 +124,9 @@ class _Rollout:
         turn = await until(spec.deadline.forces_at, self._generate(max_tokens=num_left))
         if turn is None:
             return StopReason.DEADLINE
-        if turn.call is not None and sum(each.result is not None for each in self.turns) < spec.max_tool_calls:
+        if turn.is_thought:
+            turn = await self._close_thought(turn)
+        elif turn.call is not None and sum(each.result is not None for each in self.turns) < spec.max_tool_calls:
             turn = await self._run(turn, turn.call)
         self.turns.append(turn)
         self.ids += [*turn.completion.token_ids, *turn.observation_ids]
@@ -124,20 +134,47 @@ class _Rollout:
             await spec.on_turn(turn)
         return self._why_it_ends(turn)
 
+    def _num_left(self, budget: int, *, thoughts: bool) -> int:
+        """Return how many tokens of a budget are left, for thoughts or for the rest, and fit the context."""
+        used = sum(len(turn.completion.token_ids) for turn in self.turns if turn.is_thought is thoughts)
+        return min(self.end - len(self.ids), budget - used)
+
     async def _generate(self, *, max_tokens: int) -> Turn:
         spec, number = self.spec, len(self.turns)
         seed = None if spec.sampling.seed is None else (spec.sampling.seed + number) % 2**63
-        sampling = replace(
-            spec.sampling, max_tokens=max_tokens, seed=seed, turn=number, stop=(*self.stops.verdict, *self.stops.call)
-        )
+        sampling = replace(spec.sampling, max_tokens=max_tokens, seed=seed, turn=number, stop=self._stops())
         started = perf_counter()
         completion = await spec.engine.generate(self.ids, sampling=sampling, session=spec.session)
         engine_s = perf_counter() - started
+        if self.thinking is Thinking.OPEN or (
+            self.thinking is Thinking.POSSIBLE and completion.stop == self.tags.opening
+        ):
+            return Turn(completion=completion, engine_s=engine_s, is_thought=True)
         is_filtered = completion.finish_reason == "content_filter"
         call = None if is_filtered else spec.format.read_call(completion, tools=spec.tools)
         if call is not None and completion.stop is None:  # the model ended its turn, but the observation follows
             completion = _without_end_of_turn(completion, eos_token_ids=spec.engine.eos_token_ids)
         return Turn(completion=completion, call=call, engine_s=engine_s)
+
+    def _stops(self) -> tuple[str, ...]:
+        """Return the stop strings of the next turn. In a thought, only its end counts."""
+        if self.thinking is Thinking.OPEN:
+            return (self.tags.closing,)
+        opening = (self.tags.opening,) if self.thinking is Thinking.POSSIBLE else ()
+        return (*self.stops.verdict, *self.stops.call, *opening)
+
+    async def _close_thought(self, turn: Turn) -> Turn:
+        """Update whether a thought is open after a turn of thought. A thought that used up its budget is closed, so that
+        the model can answer."""
+        completion = turn.completion
+        if completion.stop == self.tags.opening:
+            self.thinking = Thinking.OPEN
+        elif completion.stop == self.tags.closing:
+            self.thinking = Thinking.POSSIBLE
+        elif completion.finish_reason != "stop":
+            self.thinking = Thinking.POSSIBLE
+            return replace(turn, observation_ids=tuple(await self.spec.engine.tokenizer.encode(self.tags.ending)))
+        return turn
 
     async def _run(self, turn: Turn, call: ToolCall) -> Turn:
         """Run the call of a turn within the deadline. Return the turn with the result and the encoded observation."""
@@ -158,6 +195,8 @@ class _Rollout:
     def _why_it_ends(self, turn: Turn) -> StopReason | None:
         """Return why the rollout ends after this turn, or None if its call was run and another turn follows."""
         spec = self.spec
+        if turn.is_thought and (turn.completion.stop is not None or turn.observation_ids):
+            return None
         if turn.call is not None:
             return None if turn.result is not None else StopReason.TOOL_BUDGET
         if turn.completion.finish_reason == "content_filter":
@@ -177,7 +216,7 @@ async def encode_observation(
     Returns:
         The output as shown to the model, and the ids of the observation including its delimiters.
     """
-    control_tokens = await tokenizer.control_tokens()
+    control_tokens = await tokenizer.control_tokens([result.stdout, result.error or ""])
     output = format.shown_output(result, limit=num_tokens * 16, control_tokens=control_tokens)
     while True:
         ids = await tokenizer.encode(format.observation(output, call=call))
@@ -196,16 +235,23 @@ def _without_end_of_turn(completion: Completion, *, eos_token_ids: frozenset[int
 
 
 def _found(turns: Sequence[Turn], spec: RolloutSpec) -> FoundVerdict | None:
-    return spec.format.find_verdict([turn.completion.text for turn in turns], mode=spec.mode, labels=spec.labels)
+    texts = ["" if turn.is_thought else turn.completion.text for turn in turns]
+    return spec.format.find_verdict(texts, mode=spec.mode, labels=spec.labels)
 
 
-async def _read_verdict(rollout: Rollout, spec: RolloutSpec) -> Rollout:
-    """Return the rollout with its label and, if the engine provides them, the log-probabilities of all labels."""
+async def _read_verdict(rollout: Rollout, spec: RolloutSpec, *, unclosed: str) -> Rollout:
+    """Return the rollout with its label and, if the engine provides them, the log-probabilities of all labels.
+
+    Args:
+        rollout: the rollout, without a label.
+        spec: parameters of the rollout.
+        unclosed: text that closes a thought that is still open. Empty: no thought is open.
+    """
     if rollout.stop_reason is StopReason.CONTENT_FILTER:
         return rollout
     found = _found(rollout.turns, spec)
     if found is None:
-        return await _force_verdict(rollout, spec) if spec.force_verdict else rollout
+        return await _force_verdict(rollout, spec, unclosed=unclosed) if spec.force_verdict else rollout
     logprobs = await _label_logprobs(rollout, found, spec) if spec.read_probabilities else {}
     return replace(rollout, label=found.label, label_logprobs=logprobs)
 
@@ -215,15 +261,39 @@ async def _label_logprobs(rollout: Rollout, found: FoundVerdict, spec: RolloutSp
     completion, engine = rollout.turns[found.turn].completion, spec.engine
     if not engine.facts.constrains:
         return label_logprobs(completion, start=found.start, labels=spec.labels)
-    head = await engine.tokenizer.encode(completion.text[: found.start])
+    place = await place_of_labels(
+        completion.token_ids,
+        completion.text,
+        opens=found.opens,
+        opened=found.opened,
+        start=found.start,
+        labels=spec.labels,
+        closing=completion.text[found.start + len(found.label) :],
+        tokenizer=engine.tokenizer,
+    )
+    if place is None:
+        return {}
+    head = completion.token_ids[: place.num_ids]
     prefix = [*rollout.prompt_ids, *_ids_of(rollout.turns[: found.turn]), *head]
-    num_turns = len(rollout.turns)
-    return await engine.read_labels(prefix, labels=spec.labels, session=spec.session, turn=num_turns) or {}
+    return await _read_labels_at(place, prefix, spec, turn=len(rollout.turns)) or {}
 
 
-async def _force_verdict(rollout: Rollout, spec: RolloutSpec) -> Rollout:
-    """Return the rollout with a forced verdict: the most likely label, inside tags that the loop inserts. Return the
-    rollout unchanged if the format or the engine cannot force a verdict."""
+async def _read_labels_at(
+    place: LabelPlace, prefix: Sequence[int], spec: RolloutSpec, *, turn: int
+) -> dict[str, float] | None:
+    return await spec.engine.read_labels(
+        prefix,
+        labels=spec.labels,
+        opening=place.opening,
+        closing=place.closing,
+        session=spec.session,
+        turn=turn,
+    )
+
+
+async def _force_verdict(rollout: Rollout, spec: RolloutSpec, *, unclosed: str) -> Rollout:
+    """Return the rollout with a forced verdict: the most likely label, inside tags that the loop inserts after the end
+    of a thought that is still open. Return the rollout unchanged if the format or the engine cannot force a verdict."""
     forcing = spec.format.forcing(spec.mode, labels=spec.labels)
     if forcing is None:
         return rollout
@@ -233,14 +303,26 @@ async def _force_verdict(rollout: Rollout, spec: RolloutSpec) -> Rollout:
     if turns:
         last = _without_end_of_turn(turns[-1].completion, eos_token_ids=engine.eos_token_ids)
         turns = (*turns[:-1], replace(turns[-1], completion=last))
-    opening = await engine.tokenizer.encode(forcing.opening)
-    prefix = [*rollout.prompt_ids, *_ids_of(turns), *opening]
-    logprobs = await engine.read_labels(prefix, labels=spec.labels, session=spec.session, turn=len(turns))
+    text = unclosed + forcing.opening
+    opening = await engine.tokenizer.encode(text)
+    end = len(text)
+    place = await place_of_labels(
+        opening,
+        text,
+        opens=len(unclosed),
+        opened=end,
+        start=end,
+        labels=spec.labels,
+        closing=forcing.closing,
+        tokenizer=engine.tokenizer,
+    ) or LabelPlace(num_ids=len(opening))
+    prefix = [*rollout.prompt_ids, *_ids_of(turns), *opening[: place.num_ids]]
+    logprobs = await _read_labels_at(place, prefix, spec, turn=len(turns))
     if logprobs is None:
         return rollout
     label = max(logprobs, key=lambda name: logprobs[name])
-    forced = (*opening, *await engine.tokenizer.encode(label + forcing.closing))
-    return replace(rollout, turns=turns, label=label, label_logprobs=logprobs, forced_ids=forced)
+    forced = await engine.tokenizer.encode(text + label + forcing.closing)
+    return replace(rollout, turns=turns, label=label, label_logprobs=logprobs, forced_ids=tuple(forced))
 
 
 async def _ask_verdict(rollout: Rollout, spec: RolloutSpec, forcing: Forcing) -> Rollout:

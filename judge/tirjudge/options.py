@@ -68,7 +68,7 @@ FormatName = Annotated[
     typer.Option(
         "--format",
         envvar="TIRJUDGE_FORMAT",
-        help="Prompt format; default: the format of the checkpoint, or tirjudge/1.",
+        help="Prompt format; default: the format of the checkpoint, or tirjudge/2.",
     ),
 ]
 ToolNames = Annotated[

@@ -13,10 +13,14 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from tirjudge.errors import CheckpointError
-from tirjudge.formats import DEFAULT_FORMAT, format_named
+from tirjudge.formats import FIRST_FORMAT, format_named
 
 LOOP_VERSION = 1
 """Value of `loop_version` in older files, which stands for `format: tirjudge/1`."""
+
+OF_TRAINING = ("format_sha256", "prompts_sha256", "lineage", "metrics")
+"""Fields of a trained checkpoint. A file with one of them and without a format was trained for `tirjudge/1`, which was
+the only format then."""
 
 
 class Profile(BaseModel):
@@ -34,6 +38,9 @@ class Profile(BaseModel):
     """Maximum length of a sequence, in tokens: prompt and answer together."""
     rollout_tokens: int = Field(default=8192, gt=0)
     """Maximum number of tokens generated in one rollout, over all turns."""
+    thinking_tokens: int = Field(default=8192, gt=0)
+    """Maximum number of tokens of all thoughts in one rollout. They are not part of `rollout_tokens`. A thought that
+    reaches the limit is closed, and the model answers."""
     observation_tokens: int = Field(default=1024, gt=0)
     """Maximum length of one observation (tool output with its delimiters), in tokens. Longer outputs are cut."""
     prompt_chars: int = Field(default=24_000, gt=0)
@@ -48,8 +55,8 @@ class Profile(BaseModel):
     vote_temperature: float = Field(default=1.0, ge=0.0)
     """Temperature of a request with several votes that sets none."""
     format: str | None = None
-    """Prompt format, such as `tirjudge/1`. None: the default format; the model was not trained on any. Older files have
-    `loop_version: 1` instead of `tirjudge/1`."""
+    """Prompt format, such as `tirjudge/1`. None: the default format, `tirjudge/2`; the model was not trained on any. Older
+    files have `loop_version: 1` instead of `tirjudge/1`."""
     format_sha256: str | None = None
     """Hash of the format that the model was trained on. None: it was not trained on a format. Older files call this
     field `prompts_sha256`."""
@@ -65,8 +72,9 @@ class Profile(BaseModel):
         version = values.pop("loop_version", None)
         if version not in (None, LOOP_VERSION):
             raise ValueError(f"trained for loop version {version}, but this release supports {LOOP_VERSION}")
+        is_older = version is not None or any(values.get(name) is not None for name in OF_TRAINING)
         older = {
-            "format": None if version is None else DEFAULT_FORMAT,
+            "format": FIRST_FORMAT if is_older else None,
             "format_sha256": values.pop("prompts_sha256", None),
         }
         for name, value in older.items():
@@ -88,10 +96,12 @@ class Profile(BaseModel):
         """Return the profile under the field names of older files, so that the hashes of existing records stay
         valid."""
         values = self.model_dump(mode="json")
+        if self.thinking_tokens == Profile.model_fields["thinking_tokens"].default:
+            del values["thinking_tokens"]
         format, sha256 = values.pop("format"), values.pop("format_sha256")
         return {
             **values,
-            "loop_version": LOOP_VERSION if format == DEFAULT_FORMAT else format,
+            "loop_version": LOOP_VERSION if format == FIRST_FORMAT else format,
             "prompts_sha256": sha256,
         }
 

@@ -257,6 +257,9 @@ class Turn:
     """The output between its delimiters, encoded once. These ids follow the completion."""
     engine_s: float = 0.0
     """Time until the engine returned the completion, in seconds, including its queue."""
+    is_thought: bool = False
+    """Whether the turn is a thought of the model, or a part of one. Nothing in it is run or counted as a verdict. Its
+    `observation_ids` close a thought that used up its token budget."""
 
     @property
     def code(self) -> str | None:
@@ -272,6 +275,7 @@ class Turn:
             output=self.output,
             outcome=None if self.result is None else self.result.outcome,
             tool=None if self.call is None or self.result is None or self.call.tool == PYTHON else self.call.tool,
+            is_thought=self.is_thought,
         )
 
 
@@ -551,6 +555,8 @@ class TurnRecord(Wire):
     """How the call ended. None: nothing was run."""
     tool: str | None = Field(default=None, exclude_if=lambda tool: tool is None)
     """Name of the tool. None (omitted from JSON): Python, or nothing was run."""
+    is_thought: bool = Field(default=False, exclude_if=lambda is_thought: not is_thought)
+    """Whether the text is a thought of the model. False is omitted from JSON."""
 
     @property
     def was_called(self) -> bool:

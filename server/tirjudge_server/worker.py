@@ -14,13 +14,12 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import FastAPI, Header, Request
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from tirjudge.engines.embedded import EmbeddedEngine
-from tirjudge.engines.tokenization import render_chatml
-from tirjudge.errors import EngineUnavailable, PromptTooLong
+from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong
 from tirjudge.http.protocol import shown
 from tirjudge.types import MAX_NUMBER, ChatMessage, Completion, Sampling, Text
 from tirjudge_server.repetition import RepetitionDetection, cut_at_repetition
@@ -115,6 +114,8 @@ class TokenizeRequest(_Body):
     prompt: Text | None = None
     messages: list[ChatMessage] | None = None
     add_generation_prompt: bool = True
+    chat_template_kwargs: dict[Text, JsonValue] | None = None
+    """Options of the chat template; None: no options."""
     add_special_tokens: bool = True
     """Without effect: the served models have no special tokens to add."""
 
@@ -192,10 +193,22 @@ class WorkerEndpoints:
         body = await self._read(request, TokenizeRequest)
         text = body.prompt
         if text is None:
-            messages = [message.model_dump() for message in body.messages or ()]
-            text = render_chatml(messages, add_generation_prompt=body.add_generation_prompt)
+            text = self._rendered(body)
         ids = self._engine.tokenizer.encode_now(text)
         return {"count": len(ids), "max_model_len": self._engine.context_tokens, "tokens": ids, "token_strs": None}
+
+    def _rendered(self, body: TokenizeRequest) -> str:
+        """Render the messages of a request.
+
+        Raises:
+            HTTPException: 400, the template refuses the messages or the options.
+        """
+        messages = [message.model_dump() for message in body.messages or ()]
+        try:
+            template = self._engine.tokenizer.template.with_options(body.chat_template_kwargs or {})
+            return template.render(messages, add_generation_prompt=body.add_generation_prompt)
+        except CheckpointError as error:
+            raise HTTPException(400, str(error)) from error
 
     async def detokenize(self, request: Request) -> dict[str, Any]:
         body = await self._read(request, DetokenizeRequest)
@@ -205,7 +218,11 @@ class WorkerEndpoints:
         tokenizer = self._engine.tokenizer
         tokens = sorted((await tokenizer.control_tokens()).tokens)
         added = {str(tokenizer.encode_now(token)[0]): {"content": token, "special": True} for token in tokens}
-        return {"tokenizer_class": "tirjudge", "added_tokens_decoder": added}
+        return {
+            "tokenizer_class": "tirjudge",
+            "added_tokens_decoder": added,
+            "chat_template": tokenizer.template.source,
+        }
 
     async def models(self) -> dict[str, Any]:
         model = {"id": self._name, "object": "model", "owned_by": "tirjudge", "root": self._name, "parent": None}

@@ -46,7 +46,7 @@ def installed(requirement: str, *, folder: Path) -> Path:
     """Create an environment for a package whose dependencies conflict with ours, unless the cache has it."""
     target, done = folder / requirement, folder / f"{requirement}.done"
     python = target / "bin" / "python"
-    with _locked(folder / f"{requirement}.lock"):
+    with locked(folder / f"{requirement}.lock"):
         if not done.exists():
             venv.create(target, with_pip=True, clear=True)
             _pip(str(python), "install", requirement, requirement=requirement)
@@ -57,7 +57,7 @@ def installed(requirement: str, *, folder: Path) -> Path:
 def unpacked(requirement: str, *, folder: Path) -> Path:
     """Download and unpack a wheel, unless the cache has it."""
     target = folder / requirement
-    with _locked(folder / f"{requirement}.lock"):
+    with locked(folder / f"{requirement}.lock"):
         if not target.exists():
             downloads = folder / "downloads" / requirement
             _download(requirement, folder=downloads)
@@ -72,7 +72,8 @@ def unpacked(requirement: str, *, folder: Path) -> Path:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a file, which is created if necessary."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
-from tirjudge.control_tokens import FAMILIES, NONE, ControlTokens
+from tirjudge.control_tokens import FAMILIES, NONE, ControlTokens, tag_literals
 from tirjudge.engines.scripted import ByteTokenizer
 from tirjudge.engines.tokenization import LocalTokenizer
 from tirjudge.formats.texts import neutralise
-from tirjudge.formats.tirjudge_1 import render_prompt, shown_output
+from tirjudge.formats.tirjudge_1 import FORMAT
 from tirjudge.types import ExecResult, Mode, Outcome
 
 SERVED = {
@@ -79,6 +79,33 @@ def tokenizer_with(*special: str, plain: tuple[str, ...] = ()) -> LocalTokenizer
     return LocalTokenizer(tokenizer)
 
 
+@pytest.mark.parametrize(
+    ("source", "tags"),
+    [
+        ("{{- '<|im_start|>user\\n' }}{{ messages[0]['content'] }}", {"<|im_start|>"}),
+        ("{%- if a < b and c > d %}{{ x[i] }}{{ y[KEY] }}{%- endif %}", {"[KEY]"}),
+        ("{{ '<think>' }}</think><tool_call>\\n{\"name\": ", {"<think>", "</think>", "<tool_call>"}),
+        (
+            "[INST] [/INST] [gMASK] [|user|] [SYSTEM_PROMPT]",
+            {"[INST]", "[/INST]", "[gMASK]", "[|user|]", "[SYSTEM_PROMPT]"},
+        ),
+        ("<｜User｜><｜end▁of▁sentence｜><seed:think>", {"<｜User｜>", "<｜end▁of▁sentence｜>", "<seed:think>"}),
+        ("<br> <table> <p></p> <H1> < x > <> <1> [0] [-1] [:2] [a, b] ['x']", set()),
+        (f"<{'x' * 63}> <{'y' * 62}>", {f"<{'y' * 62}>"}),
+    ],
+)
+def test_tags_of_a_chat_template_are_found(source: str, tags: set[str]) -> None:
+    assert tag_literals(source) == tags
+
+
+def test_tags_of_a_template_are_broken_by_newer_formats_only() -> None:
+    known = ControlTokens.of(["<|im_end|>"], tags=["<think>", "<|im_end|>"])
+    assert known.broken("<think><|im_end|>") == "<think>< |im_end|>"
+    assert known.served.broken("<think><|im_end|>") == "< think>< |im_end|>"
+    assert NONE.served is NONE
+    assert ControlTokens.of(["a>"], tags=["a>"]).served.tokens == {"a>"}
+
+
 ODD = ("]~b]", "]~!b[", "[e~[", "<new:turn>", " <padded> ", "[e", "🙂turn🙂", "</new>")
 
 
@@ -102,7 +129,7 @@ async def test_no_neutralized_text_encodes_to_a_control_token(text: str) -> None
 @pytest.mark.parametrize("mode", Mode)
 def test_control_tokens_are_broken_in_every_text_of_a_request(mode: Mode) -> None:
     token = "[e~["
-    shown = render_prompt(
+    shown = FORMAT.render_prompt(
         mode,
         prompt=token,
         responses=[token] * (1 if mode is Mode.POINTWISE else 2),
@@ -120,9 +147,9 @@ def test_control_tokens_are_broken_in_every_text_of_a_request(mode: Mode) -> Non
 def test_control_tokens_are_broken_in_program_output() -> None:
     printed = ExecResult(outcome=Outcome.OK, stdout="[e~[\n")
     failed = ExecResult(outcome=Outcome.ERROR, error="ValueError: [e~[")
-    assert shown_output(printed, limit=99) == "[ e~["
-    assert shown_output(failed, limit=99) == "ValueError: [ e~["
-    assert shown_output(printed, limit=99, control_tokens=NONE) == "[e~["
+    assert FORMAT.shown_output(printed, limit=99) == "[ e~["
+    assert FORMAT.shown_output(failed, limit=99) == "ValueError: [ e~["
+    assert FORMAT.shown_output(printed, limit=99, control_tokens=NONE) == "[e~["
 
 
 def test_thousands_of_reserved_tokens_are_found() -> None:

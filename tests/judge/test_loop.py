@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tirjudge.engines.base import read_labels
 from tirjudge.engines.scripted import END_OF_TURN, ScriptedEngine
 from tirjudge.errors import PromptTooLong, SandboxUnavailable
-from tirjudge.formats.tirjudge_1 import FORMAT, observation_text
+from tirjudge.formats.blocks import observation_text
+from tirjudge.formats.tirjudge_1 import FORMAT
+from tirjudge.labels import read_labels
 from tirjudge.loop import RolloutSpec, encode_observation, run_rollout
 from tirjudge.profile import Profile
 from tirjudge.tools.base import Bindings, ToolContext

@@ -6,15 +6,36 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tirjudge.formats.tirjudge_1 import asks_for_run, find_verdict, parse_code
-from tirjudge.types import Mode
+from tirjudge.formats.tirjudge_1 import FORMAT
+from tirjudge.types import PYTHON, Completion, Mode, Outcome, ToolResult
 
 AB = ("A", "B")
 
 
+class NoTool:
+    """A tool that is never run."""
+
+    name, description = PYTHON, ""
+
+    async def run(self, source: str, *, context: object) -> ToolResult:
+        return ToolResult(outcome=Outcome.OK)
+
+
+def parse_code(text: str) -> str | None:
+    """Return the last program of a turn."""
+    blocks = FORMAT.blocks(text, names=(PYTHON,))
+    return blocks[-1].source if blocks else None
+
+
+def asks_for_run(text: str) -> bool:
+    """Whether a turn that the model ended is a call."""
+    completion = Completion(text=text, token_ids=(), logprobs=(), finish_reason="stop")
+    return FORMAT.read_call(completion, tools=[NoTool()]) is not None
+
+
 def parse_verdict(texts: Sequence[str], *, mode: Mode, labels: Collection[str]) -> str | None:
     """Return the label of the verdict."""
-    found = find_verdict(texts, mode=mode, labels=labels)
+    found = FORMAT.find_verdict(texts, mode=mode, labels=labels)
     return None if found is None else found.label
 
 

@@ -11,7 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from tirjudge.errors import CheckpointError
-from tirjudge.formats.tirjudge_1 import prompts_sha256
+from tirjudge.formats.tirjudge_1 import FORMAT
 from tirjudge.model import bundled_checkpoint, fingerprint
 from tirjudge.profile import (
     LOOP_VERSION,
@@ -23,7 +23,7 @@ from tirjudge.profile import (
     tokenizer_sha256,
 )
 
-TRAINED = {"name": "j", "loop_version": LOOP_VERSION, "prompts_sha256": prompts_sha256()}
+TRAINED = {"name": "j", "loop_version": LOOP_VERSION, "prompts_sha256": FORMAT.sha256}
 
 
 def folder(path: Path, content: dict[str, Any] | str, *, tokenizer: str | None = None) -> Path:
@@ -54,7 +54,7 @@ def test_lineage_and_metrics_are_read_and_are_not_part_of_the_profile(tmp_path: 
 @pytest.mark.parametrize("null", [{}, {"format": None, "format_sha256": None}])
 def test_older_field_names_count_if_the_new_ones_are_missing_or_null(tmp_path: Path, null: dict[str, None]) -> None:
     profile = load_profile(folder(tmp_path, TRAINED | null))
-    assert (profile.format, profile.format_sha256) == ("tirjudge/1", prompts_sha256())
+    assert (profile.format, profile.format_sha256) == ("tirjudge/1", FORMAT.sha256)
     with pytest.raises(CheckpointError, match="trained on other prompts"):
         load_profile(folder(tmp_path, TRAINED | null | {"prompts_sha256": "0" * 64}))
 

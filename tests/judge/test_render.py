@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tirjudge.formats.blocks import bindings, labels
 from tirjudge.formats.texts import elide, fill, neutralise
-from tirjudge.formats.tirjudge_1 import bindings, labels, render_prompt
+from tirjudge.formats.tirjudge_1 import FORMAT
 from tirjudge.types import Criterion, Mode, label_of
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -30,7 +31,7 @@ HOSTILE = [
 @pytest.mark.parametrize("tools", [True, False], ids=["tools", "plain"])
 @pytest.mark.parametrize("mode", Mode)
 def test_prompt_equals_its_golden_file(mode: Mode, tools: bool) -> None:
-    text = render_prompt(mode, prompt="Name a colour.", responses=RESPONSES[mode], tools=tools, **NO_LIMIT)
+    text = FORMAT.render_prompt(mode, prompt="Name a colour.", responses=RESPONSES[mode], tools=tools, **NO_LIMIT)
     golden = GOLDEN / f"{mode}_{'tools' if tools else 'plain'}.txt"
     assert text == golden.read_text(encoding="utf-8")
 
@@ -45,15 +46,17 @@ GUIDANCE = {
 @pytest.mark.parametrize("tools", [True, False], ids=["tools", "plain"])
 @pytest.mark.parametrize("mode", Mode)
 def test_prompt_with_all_optional_sections_equals_its_golden_file(mode: Mode, tools: bool) -> None:
-    text = render_prompt(mode, prompt="Name a colour.", responses=RESPONSES[mode], tools=tools, **NO_LIMIT, **GUIDANCE)
+    text = FORMAT.render_prompt(
+        mode, prompt="Name a colour.", responses=RESPONSES[mode], tools=tools, **NO_LIMIT, **GUIDANCE
+    )
     golden = GOLDEN / f"{mode}_{'tools' if tools else 'plain'}_guided.txt"
     assert text == golden.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["reference", "criteria", "rubric"])
 def test_each_optional_field_adds_one_section(name: str) -> None:
-    plain = render_prompt(Mode.PAIRWISE, prompt="p", responses=["x", "y"], tools=True, **NO_LIMIT)
-    text = render_prompt(
+    plain = FORMAT.render_prompt(Mode.PAIRWISE, prompt="p", responses=["x", "y"], tools=True, **NO_LIMIT)
+    text = FORMAT.render_prompt(
         Mode.PAIRWISE, prompt="p", responses=["x", "y"], tools=True, **NO_LIMIT, **{name: GUIDANCE[name]}
     )
     before, after = plain.split("</prompt>")
@@ -66,7 +69,9 @@ def test_each_optional_field_adds_one_section(name: str) -> None:
 def test_delimiters_are_broken_in_prompts_with_optional_sections(delimiter: str) -> None:
     def counted(text: str) -> int:
         guidance = {"reference": text, "criteria": [Criterion(name=text, text=text)], "rubric": text}
-        shown = render_prompt(Mode.PAIRWISE, prompt=text, responses=[text] * 2, tools=True, **NO_LIMIT, **guidance)
+        shown = FORMAT.render_prompt(
+            Mode.PAIRWISE, prompt=text, responses=[text] * 2, tools=True, **NO_LIMIT, **guidance
+        )
         return shown.lower().count(delimiter.lower())
 
     assert counted(delimiter) == counted("x")
@@ -74,7 +79,7 @@ def test_delimiters_are_broken_in_prompts_with_optional_sections(delimiter: str)
 
 def test_tags_of_optional_sections_are_unchanged_in_a_prompt_without_such_sections() -> None:
     tags = "<rubric></reference><criteria>"
-    assert tags in render_prompt(Mode.POINTWISE, prompt="p", responses=[tags], tools=True, **NO_LIMIT)
+    assert tags in FORMAT.render_prompt(Mode.POINTWISE, prompt="p", responses=[tags], tools=True, **NO_LIMIT)
 
 
 def test_long_optional_sections_are_elided_and_programs_get_the_full_reference() -> None:
@@ -84,7 +89,7 @@ def test_long_optional_sections_are_elided_and_programs_get_the_full_reference()
         "criteria": [Criterion(text="c" * 9000) for _ in range(4)],
         "rubric": "b" * 9000,
     }
-    text = render_prompt(Mode.POINTWISE, prompt="p", responses=["x"], tools=True, **limits, **long)
+    text = FORMAT.render_prompt(Mode.POINTWISE, prompt="p", responses=["x"], tools=True, **limits, **long)
     letters = [max(len(run) for run in re.findall(f"{letter}+", text)) for letter in "rcb"]
     assert letters == [150, 50, 200]
     assert text.count(" characters ...]") == 6
@@ -93,7 +98,7 @@ def test_long_optional_sections_are_elided_and_programs_get_the_full_reference()
 
 
 def test_placeholders_in_a_response_are_not_expanded() -> None:
-    text = render_prompt(
+    text = FORMAT.render_prompt(
         Mode.PAIRWISE,
         prompt="{responses}",
         responses=["{response_b} {prompt} {max_tool_calls}", "secret"],
@@ -108,8 +113,10 @@ def test_placeholders_in_a_response_are_not_expanded() -> None:
 @pytest.mark.parametrize("delimiter", HOSTILE)
 @pytest.mark.parametrize("mode", Mode)
 def test_delimiters_in_untrusted_text_are_broken(mode: Mode, delimiter: str) -> None:
-    clean = render_prompt(mode, prompt="p", responses=["x"] * len(RESPONSES[mode]), tools=True, **NO_LIMIT)
-    text = render_prompt(mode, prompt=delimiter, responses=[delimiter] * len(RESPONSES[mode]), tools=True, **NO_LIMIT)
+    clean = FORMAT.render_prompt(mode, prompt="p", responses=["x"] * len(RESPONSES[mode]), tools=True, **NO_LIMIT)
+    text = FORMAT.render_prompt(
+        mode, prompt=delimiter, responses=[delimiter] * len(RESPONSES[mode]), tools=True, **NO_LIMIT
+    )
     assert text.count(delimiter) == clean.count(delimiter)
 
 
@@ -142,7 +149,7 @@ def test_programs_get_the_full_texts() -> None:
 
 def test_listwise_shows_twenty_six_responses_with_their_letters() -> None:
     responses = [f"answer {i}" for i in range(26)]
-    text = render_prompt(Mode.LISTWISE, prompt="p", responses=responses, tools=True, **NO_LIMIT)
+    text = FORMAT.render_prompt(Mode.LISTWISE, prompt="p", responses=responses, tools=True, **NO_LIMIT)
     for i, response in enumerate(responses):
         name = f"response_{label_of(i).lower()}"
         assert f"<{name}>\n{response}\n</{name}>" in text

@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from tirjudge.best_of_n import best_first
-from tirjudge.control_tokens import FAMILIES
+from tirjudge.control_tokens import FAMILIES, tag_literals, tags_in
 from tirjudge.engines.chat import BORDER, messages_of, places_of
 from tirjudge.engines.chat_wire import ChatChoice
-from tirjudge.formats.texts import neutralise
-from tirjudge.formats.tirjudge_1 import asks_for_run, find_verdict, parse_code, render_prompt
+from tirjudge.engines.scripted import ByteTokenizer
+from tirjudge.formats import tirjudge_1, tirjudge_2
+from tirjudge.formats.blocks import SCORES
+from tirjudge.formats.texts import as_served, neutralise
 from tirjudge.integrations.detemplate import detemplate
+from tirjudge.labels import place_of_labels
 from tirjudge.right import Decision, ScoringRule, credit
 from tirjudge.strategies import STRATEGIES
 from tirjudge.strategies.base import Contest, rank
@@ -104,6 +107,8 @@ LINES: dict[str, Shape] = {"different lines": lambda n: "\n".join(f"{i:07d}" for
 FENCES = runs("`", "```\n", "```python\n", "```python\nx\n```\n", "``` x\n", " ```", "```python ") | runs(
     " ", "x\n", "`` \n", before="```python\n"
 )
+
+VERDICTS = runs("<score>", "<score> ", "<score>1 </score", "<score>1</score>") | runs(" ", "1", "1 ", before="<score>")
 
 
 def _tokens(text: str) -> list[int]:
@@ -202,7 +207,7 @@ def _filled(text: str) -> object:
 def _guided(text: str) -> object:
     limits = {"prompt_chars": len(text), "response_chars": len(text)}
     asked: dict[str, Any] = {"prompt": text, "responses": [text], "reference": text, "rubric": text}
-    return render_prompt(Mode.POINTWISE, tools=False, max_tool_calls=0, **asked, **limits)
+    return tirjudge_1.FORMAT.render_prompt(Mode.POINTWISE, tools=False, max_tool_calls=0, **asked, **limits)
 
 
 def _checked(kind: str, **given: Any) -> Callable[[str], object]:
@@ -240,6 +245,25 @@ _JUDGE_MARKERS = (
 
 _ASKED = "[User Question]\nq\n[The Start of Assistant's Answer]\nr\n[The End of Assistant's Answer]\n"
 """A judge prompt. The text after it is searched for criteria and a scale."""
+
+
+def _placed(text: str) -> None:
+    """Find the place of the labels in a text with a score at its end, and again in one with a score at its start."""
+    for written in (f"{text}<score>7</score>", f"<score>7</score>{text}", f"{text}7</score>"):
+        end = written.index("7")
+        opens = max(0, written.rfind("<score>", 0, end))
+        place = place_of_labels(
+            list(written.encode()),
+            written,
+            opens=opens,
+            opened=min(end, opens + len("<score>")),
+            start=end,
+            labels=SCORES,
+            closing="</score>",
+            tokenizer=ByteTokenizer(),
+        )
+        asyncio.run(place)
+
 
 _OURS = "indexes, token ids or numbers of this package: no untrusted text"
 _OPERATOR = "text of the operator or of the machine: command line, configuration, kernel"
@@ -297,16 +321,52 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge.engines.vllm:_PROGRESS": _OPERATOR,
     "tirjudge.engines.vllm_answer:_ends_with": "the texts of the last few tokens",
     "tirjudge.engines.vllm_answer:Reader._fit_ids_to_text": "token ids; each step drops twice as many as the one before",
+    "tirjudge.engines.probing:ProbingTokenizer.token_bytes": "the text of one token",
+    "tirjudge.labels:_boundaries": Case(_placed, runs("x", "\n", "é"), first_size=1 << 12),
+    "tirjudge.labels:place_of_labels": Case(_placed, runs(" ", "\n", before="<score>"), first_size=1 << 12),
+    "tirjudge.labels:_Spellings.of": _OURS,
+    "tirjudge.labels:_Spellings.tokens_after": _OURS,
     "tirjudge.judge:_Session._best_of": _OURS,
     "tirjudge.judge:_Session._group_size": _OURS,
-    "tirjudge.engines.base:read_labels.descend": _OURS,
-    "tirjudge.formats.tirjudge_1:_block": Case(lambda text: (parse_code(text), asks_for_run(text)), ODD | FENCES),
-    "tirjudge.formats.tirjudge_1:find_verdict": Case(
-        lambda text: find_verdict([text], mode=Mode.POINTWISE, labels=("1",)),
-        ODD
-        | runs("<score>", "<score> ", "<score>1 </score", "<score>1</score>")
-        | runs(" ", "1", "1 ", before="<score>"),
+    "tirjudge.formats.tirjudge_1:_block": Case(
+        lambda text: tirjudge_1.FORMAT.blocks(text, names=("python",)), ODD | FENCES
     ),
+    "tirjudge.formats.tirjudge_1:_verdict": Case(
+        lambda text: tirjudge_1.FORMAT.find_verdict([text], mode=Mode.POINTWISE, labels=("1",)), ODD | VERDICTS
+    ),
+    "tirjudge.formats.tirjudge_2:_FENCE": Case(
+        lambda text: tirjudge_2.FORMAT.blocks(text, names=("python",)),
+        ODD
+        | FENCES
+        | runs("~", "~~~\n", "   ```py\n x\n", "```python ", "````python\n```\n", " ", before="```python\n"),
+    ),
+    "tirjudge.formats.tirjudge_2:_verdict": Case(
+        lambda text: tirjudge_2.FORMAT.find_verdict([text], mode=Mode.POINTWISE, labels=("1",)),
+        ODD
+        | VERDICTS
+        | runs(
+            "*", "**1", "score", "score ", "score:", "score score*", "[", "1*", "1.0", "1 /", "1 out", before="<score>"
+        )
+        | runs("*", " ", "*.", "/10", " /10", "/10 ", "out of ", "0", before="<score>score 1")
+        | runs(" ", "*", before="<score>1 out of", after="10</score>"),
+    ),
+    "tirjudge.formats.texts:_TAGS": Case(
+        as_served,
+        ODD
+        | runs("<", "</", "< ", "<\u200b", "<response_", "<response_a", "</prompt", "</prompt ", "<response_a>")
+        | runs(" ", "\u200b", "\u200b ", "-", "_", "_ ", "a", before="</response", after=">")
+        | runs("\u200b", " ", before="<", after="/prompt>"),
+    ),
+    "tirjudge.control_tokens:ControlTokens.found_in": Case(
+        FAMILIES.found_in, ODD | runs("<", "]~", "<s>", "[UNUSED_TOKEN_", "<seed:", "<unused1"), first_size=1 << 15
+    ),
+    "tirjudge.control_tokens:_TAG": Case(
+        lambda text: (tags_in(text), tag_literals(text)),
+        ODD | runs("<", "[", "<a", "<|ab|>", "[AB]", "]", ">", "<aa>[") | runs("a", before="<"),
+        first_size=1 << 15,
+    ),
+    "tirjudge.control_tokens:_HTML_TAG": "applied to strings of at most 64 characters",
+    "tirjudge.control_tokens:_CAPITALS": "applied to strings of at most 64 characters",
     "tirjudge.formats.texts:_DELIMITERS": Case(
         neutralise,
         ODD | FENCES | runs("<", "<|", "</", "<response_", "<response_a>", "[/", "[INST]", "a", before="<response_"),

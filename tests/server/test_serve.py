@@ -171,7 +171,7 @@ async def error_at_start(**settings: Any) -> str:
         ({"judge": "embedded:", "workers": 2}, "--judge: given with --model, --engine"),
         ({"judge": "embedded:", "engine": ["http://127.0.0.1:9"]}, "--judge: given with --model, --engine"),
         ({"judge": "embedded:", "profile": Path("/nowhere")}, "--profile: given without an engine behind a URL"),
-        ({"format": "riddle/1"}, "unknown format 'riddle/1'; installed: tirjudge/1"),
+        ({"format": "riddle/1"}, "unknown format 'riddle/1'; installed: tirjudge/1, tirjudge/2"),
         ({"tool": ["oracle"]}, "unknown tool 'oracle'; installed: python"),
         ({"dialects": "openrlhf,esperanto"}, "--dialects: 'openrlhf,esperanto' given"),
     ],

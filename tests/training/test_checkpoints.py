@@ -12,13 +12,13 @@ import torch
 from safetensors.numpy import load_file
 from transformers.utils import logging as transformers_logging
 
+from tirjudge.chat_template import CHATML, ChatTemplate
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.tokenization import LocalTokenizer
 from tirjudge.errors import CheckpointError
 from tirjudge.model import bundled_checkpoint
 from tirjudge.profile import Lineage, load_profile, read_checkpoint_file
 from tirjudge.types import Sampling
-from tirjudge_training.bundled.tokenizer import chat
 from tirjudge_training.checkpoints import export_checkpoint, load_checkpoint, replacing, weights_sha256
 
 torch.set_num_threads(1)
@@ -79,7 +79,9 @@ async def test_chat_template_equals_the_encoding_of_the_engine(exported: Path, t
     for folder in (exported, bundled_checkpoint()):
         _, tokenizer, _ = load_checkpoint(folder)
         messages = [{"role": "user", "content": text}]
-        assert tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False) == chat(text)
+        assert tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False) == ChatTemplate(
+            CHATML
+        ).render_prompt(text)
         by_template = tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
         assert by_template == by_engine
 

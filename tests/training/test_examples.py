@@ -8,7 +8,8 @@ from random import Random
 
 import pytest
 
-from tirjudge.formats.tirjudge_1 import bindings, find_verdict, labels, parse_code
+from tirjudge.formats.blocks import bindings, labels
+from tirjudge.formats.tirjudge_1 import FORMAT
 from tirjudge.types import Mode, label_of
 from tirjudge_training.synthetic import phrasings
 from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw_examples, segments
@@ -23,7 +24,7 @@ NUM_EXAMPLES = 500
 
 def parse_verdict(texts: Sequence[str], *, mode: Mode, labels: Collection[str]) -> str | None:
     """Return the label of the verdict, or None."""
-    found = find_verdict(texts, mode=mode, labels=labels)
+    found = FORMAT.find_verdict(texts, mode=mode, labels=labels)
     return None if found is None else found.label
 
 
@@ -73,7 +74,7 @@ def test_loop_parses_the_learned_judgments() -> None:
             parts = segments(example)
             written = [part.text for part in parts if part.by_model]
             assert parse_verdict(written, mode=mode, labels=labels(mode, len(example.responses))) is not None
-            assert parse_code(written[0]) == example.code
+            assert FORMAT.blocks(written[0], names=("python",))[-1].source == example.code
             assert [part.by_model for part in parts] == ([True] if example.code is None else [True, False, True])
 
 

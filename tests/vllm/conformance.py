@@ -9,11 +9,12 @@ import asyncio
 
 import pytest
 
-from tirjudge.engines.base import Engine, read_labels
+from tirjudge.engines.base import Engine
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.vllm_answer import REPETITION
 from tirjudge.errors import PromptTooLong
-from tirjudge.formats.tirjudge_1 import OUTPUT_FENCE
+from tirjudge.formats.blocks import OUTPUT_FENCE
+from tirjudge.labels import read_labels
 from tirjudge.request_context import coming_from
 from tirjudge.types import Completion, Sampling
 

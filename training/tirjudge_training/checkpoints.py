@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tirjudge.durable import recover_folder, replacing_folder
 from tirjudge.errors import CheckpointError
+from tirjudge.formats import format_named
 from tirjudge.profile import CheckpointFile, Lineage, Profile, load_profile, tokenizer_sha256
 
 if TYPE_CHECKING:
@@ -126,7 +127,8 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
 def write_checkpoint_file(
     folder: Path, *, profile: Profile, lineage: Lineage | None = None, metrics: Mapping[str, float] | None = None
 ) -> None:
-    """Write `judge.json` into a checkpoint folder that has its tokenizer already.
+    """Write `judge.json` into a checkpoint folder that has its tokenizer already. It names the format, also if the
+    profile does not: the model was trained with the default format then.
 
     Args:
         folder: Checkpoint folder with a tokenizer.json.
@@ -138,6 +140,7 @@ def write_checkpoint_file(
         CheckpointError: a metric is not finite.
     """
     served: dict[str, Any] = profile.model_dump()
+    served["format"] = format_named(profile.format).name
     served["tokenizer_sha256"] = tokenizer_sha256(folder / "tokenizer.json")
     try:
         file = CheckpointFile(**served, lineage=lineage, metrics=None if metrics is None else dict(metrics))

@@ -14,7 +14,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tirjudge.formats.tirjudge_1 import labels
+from tirjudge.formats.blocks import labels
 from tirjudge.right import STRICT, Decision, credit, decision_of
 from tirjudge.types import Mode, Rollout, StopReason
 from tirjudge_training.items import TrainingItem

@@ -19,7 +19,7 @@ from tirjudge.engines.base import BaseEngine
 from tirjudge.engines.checkpoint import read_eos_token_ids
 from tirjudge.engines.tokenization import LocalTokenizer
 from tirjudge.errors import EngineUnavailable, PromptTooLong, SandboxUnavailable, TirjudgeError
-from tirjudge.formats.tirjudge_1 import OUTPUT_FENCE, observation_text
+from tirjudge.formats.blocks import OUTPUT_FENCE, observation_text
 from tirjudge.judge import Judge
 from tirjudge.profile import load_profile
 from tirjudge.types import Completion, Mode, Rollout, Sampling

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from tirjudge.errors import CheckpointError
+from tirjudge.formats import FIRST_FORMAT, format_named
 from tirjudge.judge import Judge
 from tirjudge.model import EngineOptions, bundled_checkpoint, fingerprint, tokenizer_sha256_of
 from tirjudge.opening import address_of, open_judge
@@ -132,7 +133,10 @@ def _facts_of(recipe: Recipe) -> dict[str, str]:
     """Return hashes of the checkpoint and the files that a recipe refers to."""
     facts = {}
     if recipe.start.weak is None:
-        facts["start"] = fingerprint(_checkpoint_folder(recipe.start.checkpoint, key="start.checkpoint"))
+        start = _checkpoint_folder(recipe.start.checkpoint, key="start.checkpoint")
+        facts["start"] = fingerprint(start)
+        if (format := format_named(load_profile(start).format).name) != FIRST_FORMAT:  # older runs have no such entry
+            facts["format"] = format
     files = [Path(file) for file in recipe.data.trajectories]
     for file in files:
         if not file.is_file():
@@ -446,7 +450,7 @@ async def _open_teacher(teacher: Teacher, *, recipe: Recipe, key: str | None) ->
 
 
 def _writes_like(teacher: Teacher, *, judge: Judge, student: Path) -> bool:
-    """Whether the token ids of the teacher are valid for the student: same tokenizer and same size limits of
+    """Whether the token ids of the teacher are valid for the student: same tokenizer, same format and same size limits of
     prompts."""
     if teacher.checkpoint is None:
         return False
@@ -454,5 +458,7 @@ def _writes_like(teacher: Teacher, *, judge: Judge, student: Path) -> bool:
     if not (folder / "tokenizer.json").exists() or tokenizer_sha256_of(folder) != tokenizer_sha256_of(student):
         return False
     own = load_profile(student)
+    if judge.format is not format_named(own.format):
+        return False
     sizes = ("context_tokens", "rollout_tokens", "prompt_chars", "response_chars", "all_responses_chars")
     return all(getattr(judge.profile, name) == getattr(own, name) for name in sizes)

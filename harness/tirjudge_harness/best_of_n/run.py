@@ -193,7 +193,7 @@ def manifest_of(settings: BestOfNSettings, *, opened: OpenJudge, data: DataManif
         seed=settings.choosing.seed,
         group_size=settings.choosing.group_size,
         judging=dict(settings.choosing.judging),
-        judge=JudgeManifest(kind=opened.kind, url=opened.url, model=opened.model, fingerprint=opened.fingerprint),
+        judge=JudgeManifest.of(opened),
         data=data,
         version=version("tirjudge"),
         created=int(time.time()),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
@@ -11,6 +10,7 @@ from typing import Protocol, cast
 from tirjudge.control_tokens import ControlTokens
 from tirjudge.errors import CheckpointError
 from tirjudge.http.workers import Worker
+from tirjudge.labels import Generates, read_labels
 from tirjudge.types import Completion, Sampling
 
 
@@ -26,8 +26,22 @@ class Tokenizer(Protocol):
         """Encode one user message in the model's chat template, up to the start of the answer."""
         ...
 
-    async def control_tokens(self) -> ControlTokens:
-        """Return the strings that the tokenizer reads as control tokens; `FAMILIES` if not known."""
+    async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:
+        """Return the strings that the tokenizer reads as control tokens; `FAMILIES` if not known.
+
+        Args:
+            texts: untrusted texts. If the server does not list its control tokens, it is asked about the strings in
+                these texts that look like one, and `served` of the result has those that are one.
+        """
+        ...
+
+    async def tokens_of(self, texts: Collection[str]) -> Mapping[str, Sequence[int]]:
+        """Return for each text the ids of all tokens that have exactly this text in the middle of a sequence."""
+        ...
+
+    async def token_bytes(self, token_ids: Sequence[int]) -> list[bytes | None]:
+        """Return the bytes of each token in the middle of a sequence; None if they are not known because the token has
+        a part of a character."""
         ...
 
 
@@ -89,14 +103,23 @@ class Engine(Protocol):
         ...
 
     async def read_labels(
-        self, prefix: Sequence[int], *, labels: Sequence[str], session: str, turn: int = 0
+        self,
+        prefix: Sequence[int],
+        *,
+        labels: Sequence[str],
+        opening: str = "",
+        closing: str = "",
+        session: str,
+        turn: int = 0,
     ) -> dict[str, float] | None:
-        """Return the log-probability of each label directly after `prefix`, over the full vocabulary; None: not
-        supported.
+        """Return the log-probability of the text of each label after `prefix` and `opening`, over the full vocabulary;
+        None: not supported.
 
         Args:
-            prefix: ids of the sequence before the label.
+            prefix: ids of the sequence before `opening`.
             labels: the labels.
+            opening: text between the prefix and the label, which a token may join with the label, such as `>`.
+            closing: text after the label, of which a token may join the first characters with the label.
             session: as in `generate`.
             turn: index of the turn, for the priority of the request.
 
@@ -163,9 +186,24 @@ class BaseEngine:
         raise NotImplementedError
 
     async def read_labels(
-        self, prefix: Sequence[int], *, labels: Sequence[str], session: str, turn: int = 0
+        self,
+        prefix: Sequence[int],
+        *,
+        labels: Sequence[str],
+        opening: str = "",
+        closing: str = "",
+        session: str,
+        turn: int = 0,
     ) -> dict[str, float] | None:
-        return await read_labels(prefix, labels=labels, engine=cast(Generates, self), session=session, turn=turn)
+        return await read_labels(
+            prefix,
+            labels=labels,
+            opening=opening,
+            closing=closing,
+            engine=cast(Generates, self),
+            session=session,
+            turn=turn,
+        )
 
     async def ask_verdict(
         self, token_ids: Sequence[int], *, question: str, stop: Sequence[str], session: str
@@ -177,45 +215,3 @@ class BaseEngine:
 
     async def reload(self, checkpoint: Path, *, version: str) -> None:
         raise CheckpointError("this engine cannot replace its weights; restart it with the new checkpoint")
-
-
-class Generates(Protocol):
-    """The part of an engine that `read_labels` needs."""
-
-    @property
-    def tokenizer(self) -> Tokenizer: ...
-
-    async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion: ...
-
-
-async def read_labels(
-    prefix: Sequence[int], *, labels: Sequence[str], engine: Generates, session: str, turn: int = 0
-) -> dict[str, float]:
-    """Return the log-probability of each label directly after `prefix`, over the full vocabulary.
-
-    Each read generates one constrained token and discards it. A label of several tokens (with most tokenizers "10" is
-    "1", "0") needs one more read for each token that it shares with another label: P("10") = P("1") P("0" | "1"), and
-    P("1") keeps the rest. Arguments as in `Engine.read_labels`.
-    """
-    encoded = {label: tuple(await engine.tokenizer.encode(label)) for label in labels}
-    found: dict[str, float] = {}
-
-    async def descend(path: tuple[int, ...], logprob: float) -> None:
-        here = {label: ids for label, ids in encoded.items() if ids[: len(path)] == path}
-        next_ids = sorted({ids[len(path)] for ids in here.values() if len(ids) > len(path)})
-        ended = next((label for label, ids in here.items() if ids == path), None)
-        rest = 1.0
-        if next_ids:
-            wanted = tuple(next_ids)
-            sampling = Sampling(
-                max_tokens=1, allowed_token_ids=wanted, logprob_token_ids=wanted, logprobs=False, turn=turn
-            )
-            read = (await engine.generate([*prefix, *path], sampling=sampling, session=session)).token_logprobs
-            for token_id in next_ids:
-                rest -= math.exp(read[token_id])
-                await descend((*path, token_id), logprob + read[token_id])
-        if ended is not None:
-            found[ended] = logprob + math.log(max(rest, 1e-12))
-
-    await descend((), 0.0)
-    return {label: found[label] for label in labels}

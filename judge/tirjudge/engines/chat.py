@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import codecs
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import groupby
@@ -47,7 +47,7 @@ from tirjudge.engines.chat_wire import (
     Token,
 )
 from tirjudge.errors import ContentFiltered, EngineNotListening, EngineUnavailable, PromptTooLong
-from tirjudge.formats.tirjudge_1 import OUTPUT_FENCE
+from tirjudge.formats.blocks import OUTPUT_FENCE
 from tirjudge.http.exchange import EngineRefused
 from tirjudge.http.protocol import Problem
 from tirjudge.http.retry_events import CONNECT_RETRY_S
@@ -134,9 +134,15 @@ class CharacterTokenizer:
     async def encode_prompt(self, text: str) -> list[int]:
         return [ord(character) for character in text]
 
-    async def control_tokens(self) -> ControlTokens:
+    async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:
         """Return the control tokens of all known families, because the tokenizer of an endpoint is not known."""
         return FAMILIES
+
+    async def tokens_of(self, texts: Collection[str]) -> dict[str, Sequence[int]]:
+        return {text: (ord(text),) if len(text) == 1 else () for text in texts}
+
+    async def token_bytes(self, token_ids: Sequence[int]) -> list[bytes | None]:
+        return [b"" if i == BORDER else chr(i).encode() for i in token_ids]
 
     def decode(self, token_ids: Sequence[int]) -> str:
         return "".join(chr(i) for i in token_ids if i != BORDER)

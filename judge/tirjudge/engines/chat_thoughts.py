@@ -6,14 +6,10 @@ that open the thought in the prompt leave only the closing tag in the content.
 
 from __future__ import annotations
 
-THOUGHT_TAGS = (
-    ("<think>", "</think>"),
-    ("<thinking>", "</thinking>"),
-    ("<thought>", "</thought>"),
-    ("<seed:think>", "</seed:think>"),
-    ("[THINK]", "[/THINK]"),
-)
-"""Tags around a thought."""
+from tirjudge.thoughts import TAGS, ThoughtTags
+
+THOUGHT_TAGS = (*TAGS, ThoughtTags("<thinking>", "</thinking>"))
+"""Tags around a thought. The last ones are written by models without own tags that were told to think."""
 
 
 def without_thought(content: str, *, ends_with: str | None = None) -> str | None:
@@ -30,7 +26,7 @@ def without_thought(content: str, *, ends_with: str | None = None) -> str | None
     True
     """
     text = content.lstrip()
-    closing = next((closing for opening, closing in THOUGHT_TAGS if text.startswith(opening)), ends_with)
+    closing = next((tags.closing for tags in THOUGHT_TAGS if text.startswith(tags.opening)), ends_with)
     if closing is None:
         return content
     _, closed, answer = text.partition(closing)
@@ -39,4 +35,5 @@ def without_thought(content: str, *, ends_with: str | None = None) -> str | None
 
 def unopened_thought(content: str) -> str | None:
     """Return the closing tag of a thought that is closed in the content but opened nowhere; None if there is none."""
-    return next((closing for opening, closing in THOUGHT_TAGS if closing in content and opening not in content), None)
+    unopened = (tags for tags in THOUGHT_TAGS if tags.closing in content and tags.opening not in content)
+    return next((tags.closing for tags in unopened), None)

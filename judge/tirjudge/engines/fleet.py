@@ -18,7 +18,7 @@ import asyncio
 import itertools
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -396,8 +396,14 @@ class FleetTokenizer:
     async def encode_prompt(self, text: str) -> list[int]:
         return await self._fleet.tokenize(lambda tokenizer: tokenizer.encode_prompt(text))
 
-    async def control_tokens(self) -> ControlTokens:
-        return await self._fleet.tokenize(lambda tokenizer: tokenizer.control_tokens())
+    async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:
+        return await self._fleet.tokenize(lambda tokenizer: tokenizer.control_tokens(texts))
+
+    async def tokens_of(self, texts: Collection[str]) -> Mapping[str, Sequence[int]]:
+        return await self._fleet.tokenize(lambda tokenizer: tokenizer.tokens_of(texts))
+
+    async def token_bytes(self, token_ids: Sequence[int]) -> list[bytes | None]:
+        return await self._fleet.tokenize(lambda tokenizer: tokenizer.token_bytes(token_ids))
 
 
 def _remember(places: OrderedDict[str, EngineWorker], name: str, *, worker: EngineWorker) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from tirjudge.control_tokens import FAMILIES, ControlTokens
 from tirjudge.engines.base import BaseEngine
@@ -27,8 +27,14 @@ class ByteTokenizer:
     async def encode_prompt(self, text: str) -> list[int]:
         return list(text.encode())
 
-    async def control_tokens(self) -> ControlTokens:
+    async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:
         return FAMILIES
+
+    async def tokens_of(self, texts: Collection[str]) -> dict[str, Sequence[int]]:
+        return {text: tuple(text.encode()) if len(text.encode()) == 1 else () for text in texts}
+
+    async def token_bytes(self, token_ids: Sequence[int]) -> list[bytes | None]:
+        return [bytes([i]) if i < END_OF_TURN else b"" for i in token_ids]
 
     def decode(self, token_ids: Sequence[int]) -> str:
         return bytes(i for i in token_ids if i < END_OF_TURN).decode(errors="replace")

@@ -6,29 +6,17 @@ because the bytes of one character may be split over several tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pydantic import JsonValue
 from tokenizers import Tokenizer, decoders
 
+from tirjudge.chat_template import CHATML, ChatTemplate
 from tirjudge.control_tokens import ControlTokens
 from tirjudge.errors import CheckpointError
 from tirjudge.types import Completion
-
-
-def render_chatml(messages: Iterable[Mapping[str, str]], *, add_generation_prompt: bool = True) -> str:
-    """Render a conversation in ChatML, the template of the embedded engine's models.
-
-    Args:
-        messages: messages with `role` and `content`.
-        add_generation_prompt: whether to append the start of the assistant's answer.
-
-    >>> render_chatml([{"role": "user", "content": "Hi"}])
-    '<|im_start|>user\\nHi<|im_end|>\\n<|im_start|>assistant\\n'
-    """
-    turns = "".join(f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n" for message in messages)
-    return turns + ("<|im_start|>assistant\n" if add_generation_prompt else "")
 
 
 class LocalTokenizer:
@@ -36,25 +24,38 @@ class LocalTokenizer:
 
     Args:
         tokenizer: tokenizer with a `ByteLevel` decoder, such as that of every Qwen3 model.
+        template: chat template of the model. None: ChatML.
+
+    Attributes:
+        template: the chat template with its options.
 
     Raises:
         CheckpointError: the tokenizer is not byte-level.
     """
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, template: ChatTemplate | None = None) -> None:
         if not isinstance(tokenizer.decoder, decoders.ByteLevel):
             raise CheckpointError(f"tokenizer: its decoder is {tokenizer.decoder}; a byte-level tokenizer is required")
         self._tokenizer = tokenizer
+        self.template = template or ChatTemplate(CHATML)
         self.bytes_of = _bytes_of_tokens(tokenizer)
         added = tokenizer.get_added_tokens_decoder().values()
-        self._control_tokens = ControlTokens(token.content for token in added if token.special)
+        special = [token.content for token in added if token.special]
+        self._control_tokens = ControlTokens.of(special, tags=self.template.tags)
+        self._ids_of: dict[bytes, list[int]] = {}
+        """Bytes -> ids of the tokens with these bytes; filled when it is first needed."""
 
     @classmethod
-    def load(cls, path: Path) -> LocalTokenizer:
-        """Load the tokenizer of a checkpoint folder.
+    def load(cls, path: Path, *, chat_template_kwargs: Mapping[str, JsonValue] | None = None) -> LocalTokenizer:
+        """Load the tokenizer and the chat template of a checkpoint folder.
+
+        Args:
+            path: checkpoint folder.
+            chat_template_kwargs: options of the chat template. None: the default of `ChatTemplate`.
 
         Raises:
-            CheckpointError: `tokenizer.json` does not exist, is broken, or is not byte-level.
+            CheckpointError: `tokenizer.json` does not exist, is broken, or is not byte-level, or the chat template
+                cannot be used.
         """
         file = path / "tokenizer.json"
         if not file.exists():
@@ -63,7 +64,7 @@ class LocalTokenizer:
             tokenizer = Tokenizer.from_file(str(file))
         except Exception as error:  # the library raises plain Exception
             raise CheckpointError(f"{file}: not a tokenizer: {error}") from error
-        return cls(tokenizer)
+        return cls(tokenizer, template=ChatTemplate.load(path, kwargs=chat_template_kwargs))
 
     def encode_now(self, text: str) -> list[int]:
         """Encode text synchronously, without adding special tokens."""
@@ -73,13 +74,24 @@ class LocalTokenizer:
         return self.encode_now(text)
 
     async def encode_prompt(self, text: str) -> list[int]:
-        """Encode one user message in ChatML. The chat template of the checkpoint is ignored, because models of the
-        embedded engine are trained on ChatML."""
-        return self.encode_now(render_chatml([{"role": "user", "content": text}]))
+        return self.encode_now(self.template.render_prompt(text))
 
-    async def control_tokens(self) -> ControlTokens:
-        """Return the added tokens that are marked as special. Other added tokens, such as tags, are ordinary text."""
+    async def chat_template_kwargs(self) -> Mapping[str, JsonValue]:
+        return self.template.kwargs
+
+    async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:
+        """Return the added tokens that are marked as special, and in `served` also the tags of the chat template. Other
+        added tokens are ordinary text."""
         return self._control_tokens
+
+    async def tokens_of(self, texts: Collection[str]) -> dict[str, Sequence[int]]:
+        if not self._ids_of:
+            for token_id, written in self.bytes_of.items():
+                self._ids_of.setdefault(written, []).append(token_id)
+        return {text: self._ids_of.get(text.encode(), ()) for text in texts}
+
+    async def token_bytes(self, token_ids: Sequence[int]) -> list[bytes | None]:
+        return [self.bytes_of.get(i, b"") for i in token_ids]
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Decode ids. Invalid UTF-8 becomes U+FFFD. Ids without a token (a padded vocabulary) decode to nothing."""

@@ -21,8 +21,10 @@ from typing import Any
 
 import httpx2
 
-from tirjudge.control_tokens import FAMILIES, ControlTokens
+from tirjudge.concurrency import gather_fail_fast
+from tirjudge.control_tokens import FAMILIES, ControlTokens, tag_literals, tags_in
 from tirjudge.engines.base import BaseEngine, EngineFacts
+from tirjudge.engines.probing import ProbingTokenizer
 from tirjudge.engines.vllm_answer import Reader, VLLMAnswer, check_reload, sampling_fields
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TirjudgeError, TurnRefused
 from tirjudge.http.exchange import CONNECT_S, KEEPALIVE_S
@@ -38,6 +40,10 @@ CACHED_CHARS = 64
 
 CACHED_TEXTS = 4096
 """Maximum number of cached encodings."""
+
+MAX_ASKED = 64
+"""Maximum number of strings of one prompt or output that the server is asked about, if it does not list its control
+tokens."""
 
 _PROGRESS = re.compile(r"^vllm:(?:iteration_tokens_total_count|kv_cache_usage_perc)\b.*$", re.MULTILINE)
 """Metrics that change while the engine works: the count of steps that generated a token, and the cache usage, which
@@ -219,10 +225,11 @@ def _answer_of(body: Mapping[str, Any], *, sampling: Sampling) -> VLLMAnswer:
     )
 
 
-class RemoteTokenizer:
+class RemoteTokenizer(ProbingTokenizer):
     """Tokenizer and chat template of the server, over `/tokenize` and `/detokenize`."""
 
     def __init__(self, server: _Server) -> None:
+        super().__init__()
         self._server = server
         self._encoded: OrderedDict[str, list[int]] = OrderedDict()
         self._control_tokens: ControlTokens | None = None
@@ -242,9 +249,12 @@ class RemoteTokenizer:
         messages = [{"role": "user", "content": text}]
         return await self._tokenize({"messages": messages, "add_generation_prompt": True})
 
-    async def control_tokens(self) -> ControlTokens:
-        """Return the special tokens from `/tokenizer_info`; those of all known families if the server was not started
-        with `--enable-tokenizer-info-endpoint`."""
+    async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:
+        """Return the special tokens from `/tokenizer_info`, and in `served` also the tags of the chat template.
+
+        If the server was not started with `--enable-tokenizer-info-endpoint`: those of all known families, and in
+        `served` the strings in `texts` that look like a control token and that the server encodes to one id.
+        """
         if self._control_tokens is None:
             try:
                 info = await self._server.get("/tokenizer_info")
@@ -253,7 +263,22 @@ class RemoteTokenizer:
             except EngineUnavailable:  # a gateway may block the endpoint; if the server is down, the next request fails
                 return FAMILIES
             self._control_tokens = _control_tokens_in(info) or FAMILIES
+        if self._control_tokens is FAMILIES and texts:
+            return FAMILIES.serving(ControlTokens(await self._single_ids_in(texts)))
         return self._control_tokens
+
+    async def _single_ids_in(self, texts: Sequence[str]) -> list[str]:
+        """Return the strings in the texts that look like a control token and are encoded to one id. At most `MAX_ASKED`
+        strings are encoded, those of known families first; the others are returned as well."""
+        known = {token for text in texts for token in FAMILIES.found_in(text)}
+        others = {tag: None for text in texts for tag in tags_in(text) if tag not in known}  # keeps their order
+        candidates = [*sorted(known), *others]
+        asked = candidates[:MAX_ASKED]
+        encoded = await gather_fail_fast([self.encode(tag) for tag in asked])
+        return [
+            *(tag for tag, ids in zip(asked, encoded, strict=True) if len(ids) == 1),
+            *candidates[MAX_ASKED:],
+        ]
 
     async def decode(self, token_ids: Sequence[int]) -> str:
         """Decode ids to text, including special tokens."""
@@ -270,7 +295,8 @@ class RemoteTokenizer:
 def _control_tokens_in(info: Any) -> ControlTokens | None:
     """Return the special tokens in a tokenizer's configuration; None if it lists no added tokens.
 
-    vLLM lists added tokens without their `special` flag. Of these, the tokens in `FAMILIES` count as special.
+    vLLM lists added tokens without their `special` flag. Of these, the tokens in `FAMILIES` count as special, and in
+    `served` all that look like a control token.
     """
     added = info.get("added_tokens_decoder") if isinstance(info, Mapping) else None
     if not isinstance(added, Mapping) or not added:
@@ -281,7 +307,11 @@ def _control_tokens_in(info: Any) -> ControlTokens | None:
         named += listed.values() if isinstance(listed, Mapping) else listed if isinstance(listed, list) else []
     flagged = [token.get("content") for token in added.values() if isinstance(token, Mapping) and token.get("special")]
     known = [token for token in added.values() if isinstance(token, str) and FAMILIES.are_in(token)]
-    return ControlTokens(token for token in (*named, *flagged, *known) if isinstance(token, str))
+    special = [token for token in (*named, *flagged, *known) if isinstance(token, str)]
+    template = info.get("chat_template")
+    tags = tag_literals(template) if isinstance(template, str) else frozenset[str]()
+    unflagged = {tag for token in added.values() if isinstance(token, str) for tag in tags_in(token) if tag == token}
+    return ControlTokens.of(special, tags=tags | unflagged)
 
 
 class _Server:

@@ -19,8 +19,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from tirjudge.control_tokens import ControlTokens
+from tirjudge.control_tokens import ControlTokens, tag_literals
 from tirjudge.engines.base import BaseEngine, EngineFacts
+from tirjudge.engines.probing import ProbingTokenizer
 from tirjudge.engines.vllm import ServedModel
 from tirjudge.engines.vllm_answer import Reader, VLLMAnswer, check_reload, sampling_fields
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TurnRefused
@@ -201,10 +202,11 @@ class AsyncVLLMEngine(BaseEngine):
             raise failure.logged_as(f"vLLM in this process: {type(error).__name__}") from error
 
 
-class TemplateTokenizer:
+class TemplateTokenizer(ProbingTokenizer):
     """Tokenizer from transformers, with its chat template."""
 
     def __init__(self, tokenizer: Any) -> None:
+        super().__init__()
         self._tokenizer = tokenizer
 
     async def encode(self, text: str) -> list[int]:
@@ -223,10 +225,12 @@ class TemplateTokenizer:
             raise CheckpointError(f"the tokenizer has no chat template: {error}") from error
         return await self.encode(rendered)
 
-    async def control_tokens(self) -> ControlTokens:
+    async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:
         added = getattr(self._tokenizer, "added_tokens_decoder", {})  # missing in Mistral's tokenizer class
         special = [token.content for token in added.values() if token.special]
-        return ControlTokens([*special, *self._tokenizer.all_special_tokens])
+        template = getattr(self._tokenizer, "chat_template", None)
+        tags = tag_literals(template) if isinstance(template, str) else frozenset[str]()
+        return ControlTokens.of([*special, *self._tokenizer.all_special_tokens], tags=tags)
 
     async def decode(self, token_ids: Sequence[int]) -> str:
         """Decode ids to text, including special tokens."""

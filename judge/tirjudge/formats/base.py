@@ -29,8 +29,12 @@ class FoundVerdict:
     """Label of the verdict."""
     turn: int
     """Index of the turn."""
+    opens: int
+    """Offset of the opening mark of the verdict, such as its tag, in the text of the turn, in characters."""
+    opened: int
+    """Offset of the end of the opening mark. Text between it and the label, such as a line break, is kept."""
     start: int
-    """Offset of the label in the text of the turn, in characters."""
+    """Offset of the label."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

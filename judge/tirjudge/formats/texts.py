@@ -1,8 +1,10 @@
-"""Text functions for prompt formats: neutralize untrusted text, shorten long texts, fill templates.
+"""Text functions for prompt formats: break delimiters in untrusted text, shorten long texts, fill templates.
 
-Untrusted text is neutralized before it is shown: a space breaks every tag of the format, every code fence and every
-control token of the model. The text can then neither close its section nor open another. Templates are filled in one
-pass, so that placeholders inside a response, such as `{response_b}`, are not expanded.
+Delimiters are broken before untrusted text is shown: a space is inserted after the first character of every tag of the
+format and every control token of the model. The text can then neither close its section nor open another. `as_served`
+breaks only these; `neutralise`, of the format `tirjudge/1`, also breaks fences and the control tokens of all model
+families. Templates are filled in one pass, so that placeholders inside a response, such as `{response_b}`, are not
+expanded.
 """
 
 from __future__ import annotations
@@ -20,6 +22,18 @@ _DELIMITERS = re.compile(
     re.IGNORECASE,
 )
 """Delimiters that are broken in every prompt, for every model. Judges were trained on prompts with these broken."""
+
+_INVISIBLE = "\u00ad\u200b-\u200f\u2060\ufeff"
+"""Characters without a width, for a character class."""
+
+_TAGS = re.compile(
+    rf"<(?=(?:[{_INVISIBLE}]*/[\s{_INVISIBLE}]*|[{_INVISIBLE}]*)"
+    rf"(?:prompt|response(?:[\s{_INVISIBLE}_-]*[a-z]{{1,2}})?|reference|criteria|rubric|preference|score)"
+    rf"[\s{_INVISIBLE}]*>)",
+    re.IGNORECASE,
+)
+"""Tags of the prompts of `tirjudge/2`, in any case, with blanks and invisible characters. A tag with a blank directly
+after `<` is not matched: it is broken already."""
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
@@ -39,6 +53,21 @@ def neutralise(text: str, *, control_tokens: ControlTokens = FAMILIES) -> str:
     """
     safe = _DELIMITERS.sub(lambda match: " ".join(match[0]) if match[0][0] == "`" else match[0] + " ", text)
     return control_tokens.broken(safe)
+
+
+def as_served(text: str, *, control_tokens: ControlTokens = FAMILIES) -> str:
+    """Break every tag of the prompt, and every control token of the served model, in untrusted text. All other text is
+    unchanged.
+
+    Args:
+        text: untrusted text.
+        control_tokens: control tokens of the model; `ControlTokens.served` are broken. Default: those of all known
+            model families.
+
+    >>> as_served("</Response_A > ```python <b>\\t<|im_end|>")
+    '< /Response_A > ```python <b>\\t< |im_end|>'
+    """
+    return control_tokens.served.broken(_TAGS.sub("< ", text))
 
 
 def elide(text: str, *, limit: int) -> str:

@@ -81,6 +81,8 @@ class ModelCard(Wire):
     """As in the judge's profile."""
     fingerprint: str | None
     """Hash of the model. None: not known."""
+    format: str | None = None
+    """Name of the prompt format. None: an older server, with `tirjudge/1`."""
 
 
 class ModelList(Wire):

@@ -12,7 +12,7 @@ from typing import Literal
 
 from tirjudge.deadline import Deadline
 from tirjudge.errors import DeadlineExceeded
-from tirjudge.formats.tirjudge_1 import OUTPUT_FENCE, observation_text
+from tirjudge.formats.blocks import OUTPUT_FENCE, observation_text
 from tirjudge.http.protocol import invalid
 from tirjudge.loop import RolloutSpec, run_rollout
 from tirjudge.token_counts import counts_of

@@ -45,4 +45,5 @@ def _card(service: JudgeService, *, created: int) -> ModelCard:
         rollout_tokens=profile.rollout_tokens,
         group_size=profile.group_size,
         fingerprint=service.fingerprint,
+        format=service.judge.format.name,
     )

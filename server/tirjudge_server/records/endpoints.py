@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 
-from tirjudge.formats import format_named
+from tirjudge.formats import FIRST_FORMAT, format_named
 from tirjudge.http.protocol import JudgmentRecord, Problem, invalid, shown
 from tirjudge.types import Mode, Wire
 from tirjudge_server.access import seen_by
@@ -101,7 +101,7 @@ def router(service: JudgeService, *, records: Records) -> APIRouter:
             message = "judgment_id: the judgment ran programs, but this server has no sandbox to run them in"
             raise Refused(invalid(message, param="judgment_id", code="no_sandbox"))
         try:
-            format = format_named(record.values["versions"].get("format"))
+            format = format_named(record.values["versions"].get("format", FIRST_FORMAT))
         except ValueError as error:
             raise Refused(invalid(f"judgment_id: {error}", param="judgment_id", code="no_format")) from error
         work = replay(record, sandbox=service.judge.sandbox, format=format, versions=records.versions)

@@ -109,11 +109,19 @@ class _InstrumentedEngine(BaseEngine):
             return completion
 
     async def read_labels(
-        self, prefix: Sequence[int], *, labels: Sequence[str], session: str, turn: int = 0
+        self,
+        prefix: Sequence[int],
+        *,
+        labels: Sequence[str],
+        opening: str = "",
+        closing: str = "",
+        session: str,
+        turn: int = 0,
     ) -> dict[str, float] | None:
-        if type(self._engine).read_labels is not BaseEngine.read_labels:
-            return await self._engine.read_labels(prefix, labels=labels, session=session, turn=turn)
-        return await super().read_labels(prefix, labels=labels, session=session, turn=turn)  # reported as turns
+        # The default implementation reads through `generate` of this engine, so that each read is reported as a turn.
+        overridden = type(self._engine).read_labels is not BaseEngine.read_labels
+        read = self._engine.read_labels if overridden else super().read_labels
+        return await read(prefix, labels=labels, opening=opening, closing=closing, session=session, turn=turn)
 
     async def ask_verdict(
         self, token_ids: Sequence[int], *, question: str, stop: Sequence[str], session: str

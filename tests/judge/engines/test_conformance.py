@@ -12,10 +12,11 @@ import pytest
 import pytest_asyncio
 from tokenizers import Tokenizer
 
-from tirjudge.engines.base import Engine, read_labels
+from tirjudge.engines.base import Engine
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.errors import PromptTooLong
+from tirjudge.labels import read_labels
 from tirjudge.types import Completion, Sampling
 
 PROMPT = "Zwölf words 🙂: which follows the words better?"

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
-from tirjudge.engines.tokenization import LocalTokenizer, StopMatch, find_stop, render_chatml
+from tirjudge.engines.tokenization import LocalTokenizer, StopMatch, find_stop
 from tirjudge.errors import CheckpointError
 from tirjudge.types import Completion
 
@@ -33,12 +33,6 @@ async def test_the_prompt_is_one_user_message_in_chatml(tokenizer: Tokenizer, lo
     assert local.decode(ids) == "<|im_start|>user\nWhich is better?<|im_end|>\n<|im_start|>assistant\n"
     start, end = (tokenizer.token_to_id(token) for token in ("<|im_start|>", "<|im_end|>"))
     assert [i for i in ids if i in (start, end)] == [start, end, start]
-
-
-def test_chatml_can_omit_the_generation_prompt():
-    messages = [{"role": "system", "content": "Be fair."}, {"role": "user", "content": "A or B?"}]
-    rendered = render_chatml(messages, add_generation_prompt=False)
-    assert rendered == "<|im_start|>system\nBe fair.<|im_end|>\n<|im_start|>user\nA or B?<|im_end|>\n"
 
 
 @property_test

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from tirjudge.control_tokens import FAMILIES
-from tirjudge.engines.vllm import VLLMEngine
+from tirjudge.engines.vllm import MAX_ASKED, VLLMEngine
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TurnRefused
 from tirjudge.request_context import coming_from
 from tirjudge.types import Sampling
@@ -267,6 +267,64 @@ FLAGGED = {i: {"content": token, "special": token != "<table>"} for i, token in 
 async def test_control_tokens_come_from_the_server(answer: httpx2.Response, expected: set[str]):
     engine = engine_of(lambda request: answer)
     assert (await engine.tokenizer.control_tokens()).tokens == expected
+
+
+QWEN = "{{- '<|im_start|>' + message.role }}{% if messages[0] %}<think>\n\n</think>{% endif %}<table>"
+
+
+@pytest.mark.parametrize(
+    ("info", "expected"),
+    [
+        ({"added_tokens_decoder": FLAGGED}, {"<|im_end|>", "[e~[", "<new>"}),
+        (
+            {"added_tokens_decoder": FLAGGED, "chat_template": QWEN},
+            {"<|im_end|>", "[e~[", "<new>", "<|im_start|>", "<think>", "</think>"},
+        ),
+        (
+            {"added_tokens_decoder": FLAGGED, "chat_template": [{"name": "x", "template": QWEN}]},
+            {"<|im_end|>", "[e~[", "<new>"},
+        ),
+        ({"added_tokens_decoder": {**ADDED, "4": "\n\n", "5": "```"}}, {"<|im_end|>", "[e~[", "<new>"}),
+    ],
+)
+async def test_served_tokens_include_the_tags_of_the_template(info: dict[str, Any], expected: set[str]):
+    engine = engine_of(lambda request: httpx2.Response(200, json=info))
+    assert (await engine.tokenizer.control_tokens(["<b> <other>"])).served.tokens == expected
+
+
+class Unlisted:
+    """Transport of a server that does not list its control tokens. The strings in `single` are one id."""
+
+    def __init__(self, *single: str) -> None:
+        self.single = single
+        self.asked: list[str] = []
+
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        if request.url.path != "/tokenize":
+            return httpx2.Response(404)
+        text = json.loads(request.content)["prompt"]
+        self.asked.append(text)
+        return httpx2.Response(200, json={"tokens": [1] if text in self.single else [1, 2], "count": 1})
+
+
+async def test_a_server_without_a_list_is_asked_about_the_strings_in_the_texts():
+    server = Unlisted("<new>", "[e~[", "<table>", "<|turn|>")
+    tokenizer = engine_of(server).tokenizer
+    texts = ["a <new>b [e~[ <table> <b>", "<new> x[i] a[0] <|turn|> <String> [int] </new>"]
+    for _ in range(2):
+        found = await tokenizer.control_tokens(texts)
+        assert found.served.tokens == {"<new>", "[e~[", "<|turn|>"}
+        assert found.tokens == FAMILIES.tokens
+    assert sorted(server.asked) == sorted(["[e~[", "<new>", "<|turn|>", "<String>", "[int]", "</new>"])
+
+
+async def test_strings_past_the_limit_are_broken_without_a_question():
+    server = Unlisted()
+    tags = [f"<tag:{'a' * number}>" for number in range(1, 50)] + [f"<x{'b' * number}>" for number in range(1, 30)]
+    found = await engine_of(server).tokenizer.control_tokens([" ".join(tags), "<s>"])
+    assert len(server.asked) == MAX_ASKED
+    assert server.asked[0] == "<s>"  # known families first
+    assert found.served.tokens == {*tags[MAX_ASKED - 1 :]}
 
 
 async def test_control_tokens_are_requested_once():

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from transformers import Qwen3ForCausalLM
 
 from tirjudge.engines.embedded import EmbeddedEngine
-from tirjudge.formats import DEFAULT_FORMAT, format_named
+from tirjudge.formats import FIRST_FORMAT, format_named
 from tirjudge.judge import Judge
 from tirjudge.profile import Profile, load_profile
 from tirjudge.tools.python import PythonTool
@@ -65,8 +65,8 @@ def bundled_profile() -> Profile:
         response_chars=64,
         all_responses_chars=416,
         group_size=8,
-        format=DEFAULT_FORMAT,
-        format_sha256=format_named(DEFAULT_FORMAT).sha256,
+        format=FIRST_FORMAT,
+        format_sha256=format_named(FIRST_FORMAT).sha256,
     )
 
 

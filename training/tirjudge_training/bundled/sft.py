@@ -28,12 +28,12 @@ from tokenizers import Tokenizer
 from torch.nn import functional as F
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from tirjudge.chat_template import CHATML, ChatTemplate
 from tirjudge.control_tokens import NONE
-from tirjudge.formats.tirjudge_1 import render_prompt
+from tirjudge.formats.tirjudge_1 import FORMAT
 from tirjudge.profile import Profile
 from tirjudge.types import Mode
 from tirjudge_training.bundled.qwen3 import hidden_states
-from tirjudge_training.bundled.tokenizer import chat
 from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw_examples, segments
 from tirjudge_training.synthetic.programs import END_OF_CHECKS
 from tirjudge_training.synthetic.teacher_errors import NO_ERRORS, TeacherErrors, with_teacher_errors
@@ -45,6 +45,8 @@ not among the last thousand shapes. Without rounding, almost every batch has a d
 FEW_ROWS = 32
 """Minimum number of rows of one kind that get separate batches. Rows of rarer kinds share batches with lists of other
 lengths."""
+
+CHAT = ChatTemplate(CHATML)
 
 MAX_TOOL_CALLS = 3
 """Limit on tool calls in every training prompt; also the default of a request."""
@@ -172,7 +174,7 @@ def model_config(recipe: BundledRecipe, tokenizer: Tokenizer, *, context_tokens:
 
 def render_example(example: SyntheticExample, *, profile: Profile) -> str:
     """Return the prompt as the serving loop renders it, up to the start of the answer."""
-    text = render_prompt(
+    text = FORMAT.render_prompt(
         example.mode,
         prompt=example.prompt,
         responses=example.responses,
@@ -182,7 +184,7 @@ def render_example(example: SyntheticExample, *, profile: Profile) -> str:
         response_chars=min(profile.response_chars, profile.all_responses_chars // len(example.responses)),
         control_tokens=NONE,  # control tokens of this tokenizer are escaped in every prompt
     )
-    return chat(text)
+    return CHAT.render_prompt(text)
 
 
 def encode_example(example: SyntheticExample, *, tokenizer: Tokenizer, profile: Profile, whole: bool) -> PackedRow:

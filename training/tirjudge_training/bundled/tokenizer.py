@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from importlib import resources
 from typing import TYPE_CHECKING
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from tirjudge.chat_template import CHATML
 from tirjudge.types import label_of
 
 if TYPE_CHECKING:
@@ -47,20 +47,14 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> Tokenizer:
     return tokenizer
 
 
-def chat(text: str) -> str:
-    """Return one user message up to the start of the answer, as the embedded engine encodes it."""
-    return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
-
-
 def with_template(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    """Return the tokenizer for transformers and vLLM, with the built-in chat template of the embedded engine."""
+    """Return the tokenizer for transformers and vLLM, with ChatML as its chat template."""
     from transformers import PreTrainedTokenizerFast
 
-    template = resources.files("tirjudge_training.bundled").joinpath("chat_template.jinja").read_text(encoding="utf-8")
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         eos_token=END_OF_TURN,
         pad_token=PADDING,
-        chat_template=template,
+        chat_template=CHATML,
         clean_up_tokenization_spaces=False,
     )

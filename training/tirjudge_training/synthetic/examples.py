@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from tirjudge.formats.tirjudge_1 import OUTPUT_FENCE, bindings, observation_text, shown_output
+from tirjudge.formats.blocks import OUTPUT_FENCE, bindings, observation_text
+from tirjudge.formats.tirjudge_1 import FORMAT
 from tirjudge.types import ExecResult, Mode, Outcome, label_of
 from tirjudge_training.synthetic.conduct import draw_conduct, draw_task
 from tirjudge_training.synthetic.drafting import Conflict, Draft, write
@@ -365,7 +366,8 @@ def segments(example: SyntheticExample) -> list[Segment]:
     if example.code is None:
         return [Segment(text=f"{example.plan}\n{verdict}", by_model=True)]
     bound = bindings(example.mode, prompt=example.prompt, responses=example.responses)
-    output = shown_output(ExecResult(outcome=Outcome.OK, stdout=run_trusted(example.code, bindings=bound)), limit=8192)
+    printed = ExecResult(outcome=Outcome.OK, stdout=run_trusted(example.code, bindings=bound))
+    output = FORMAT.shown_output(printed, limit=8192)
     return [
         Segment(text=f"{example.plan}\n```python\n{example.code}```\n{OUTPUT_FENCE}", by_model=True),
         Segment(text=observation_text(output), by_model=False),

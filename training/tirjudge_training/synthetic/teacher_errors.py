@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from tirjudge.formats.tirjudge_1 import bindings
+from tirjudge.formats.blocks import bindings
 from tirjudge.types import Mode
 from tirjudge_training.synthetic.examples import SCORE_SPAN, SyntheticExample
 from tirjudge_training.synthetic.instructions import OPS, InstructionKind

@@ -59,8 +59,9 @@ class ToyFormat:
     def find_verdict(self, texts: Sequence[str], *, mode: Mode, labels: Collection[str]) -> FoundVerdict | None:
         for turn in reversed(range(len(texts))):
             if found := list(_VERDICT.finditer(texts[turn])):
-                label = found[-1][1]
-                return FoundVerdict(label=label, turn=turn, start=found[-1].start(1)) if label in labels else None
+                label, start = found[-1][1], found[-1].start(1)
+                at = FoundVerdict(label=label, turn=turn, opens=found[-1].start(), opened=start, start=start)
+                return at if label in labels else None
         return None
 
     def shown_output(self, result: ToolResult, *, limit: int, control_tokens: ControlTokens) -> str:
