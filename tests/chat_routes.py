@@ -28,9 +28,11 @@ chat endpoint. The bundled judge was not trained on that, so its verdicts are no
 
 @asynccontextmanager
 async def judge_server_with(folder: Path, **settings: Any) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of a judge server with these settings."""
+    """A client of a judge server with these settings, in the format that the bundled judge was trained on."""
     places = {"records": str(folder / "records.db"), "files": str(folder / "files")}
-    given = ServerSettings(**places, allow_unsafe_sandbox=True, allowed_host=["test"], slots=1, **settings)
+    given = ServerSettings(
+        **places, format="tirjudge/1", allow_unsafe_sandbox=True, allowed_host=["test"], slots=1, **settings
+    )
     async with open_application(given) as opened:
         transport = httpx2.ASGITransport(app=opened.app, raise_app_exceptions=False)
         async with httpx2.AsyncClient(transport=transport, base_url="http://test", timeout=600) as client:
