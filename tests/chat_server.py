@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -28,7 +29,7 @@ class ChatServer:
 
     Args:
         script: what the model writes, as for `ScriptedEngine`.
-        busy: responses to the first requests: status, headers, body.
+        busy: responses to the first requests: status, headers, body (JSON, or bytes that are sent as they are).
         refuses: returns the error for a request.
         chances: token -> probability, returned as `top_logprobs` where one of these tokens is written; None: the endpoint
             ignores requests for log-probabilities.
@@ -37,9 +38,13 @@ class ChatServer:
         names_stop: whether `stop_reason` is the stop string, as in vLLM.
         honors_stop: whether stop strings end a completion.
         usage: token counts of every response; None: responses have none.
+        models: names in `GET /v1/models`; None: the endpoint does not have it.
+        latency_s: seconds that every response takes.
 
     Attributes:
         url: URL of the endpoint, up to `/v1`.
+        num_running: number of requests that are being answered.
+        most_running: the highest number of requests that were answered at the same time.
         bodies: bodies of all requests, including refused ones.
         headers: headers of all requests.
     """
@@ -56,12 +61,17 @@ class ChatServer:
         names_stop: bool = False,
         honors_stop: bool = True,
         usage: Mapping[str, Any] | None = None,
+        models: Iterable[str] | None = None,
+        latency_s: float = 0.0,
     ) -> None:
         self.url = ""
+        self.num_running = self.most_running = 0
+        self._models = None if models is None else list(models)
+        self._latency_s = latency_s
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[Mapping[str, str]] = []
         self._engine = ScriptedEngine(script)
-        self._busy = list(busy)
+        self.busy = list(busy)
         self._refuses = refuses
         self._chances = chances
         self._extra = extra or {}
@@ -70,10 +80,26 @@ class ChatServer:
         self._honors_stop = honors_stop
         self._usage = usage
 
+    async def list_models(self, request: Request) -> Response:
+        if self._models is None:
+            return JSONResponse({"detail": "Not Found"}, status_code=404)
+        return JSONResponse({"object": "list", "data": [{"id": name, "object": "model"} for name in self._models]})
+
     async def complete(self, request: Request) -> Response:
+        self.num_running += 1
+        self.most_running = max(self.most_running, self.num_running)
+        try:
+            await asyncio.sleep(self._latency_s)
+            return await self._complete(request)
+        finally:
+            self.num_running -= 1
+
+    async def _complete(self, request: Request) -> Response:
         self.headers.append(dict(request.headers))
-        if self._busy:
-            status, headers, body = self._busy.pop(0)
+        if self.busy:
+            status, headers, body = self.busy.pop(0)
+            if isinstance(body, bytes):
+                return Response(body, status_code=status, headers=dict(headers))
             return JSONResponse(body, status_code=status, headers=dict(headers))
         body = await request.json()
         self.bodies.append(body)
@@ -117,7 +143,11 @@ def _logprob(token: str, p: float) -> dict[str, Any]:
 def serving_chat(script: Iterable[str] | Callable[[str], str], **options: Any) -> Iterator[ChatServer]:
     """Run a `ChatServer` in a thread; the arguments are those of `ChatServer`."""
     chat = ChatServer(script, **options)
-    app = Starlette(routes=[Route("/v1/chat/completions", chat.complete, methods=["POST"])])
+    routes = [
+        Route("/v1/chat/completions", chat.complete, methods=["POST"]),
+        Route("/v1/models", chat.list_models, methods=["GET"]),
+    ]
+    app = Starlette(routes=routes)
     with serve_in_thread(app) as url:
         chat.url = f"{url}/v1"
         yield chat

@@ -10,6 +10,7 @@ from typing import TypeVar
 from rich.console import Console
 
 from tirjudge.errors import TirjudgeError
+from tirjudge.prices import Prices
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_harness.benchmark import Benchmark
 from tirjudge_harness.evaluation import marks_of
@@ -19,7 +20,6 @@ from tirjudge_harness.judges import OpenJudge
 from tirjudge_harness.options import JudgeOptions, PaceOptions, Tools
 from tirjudge_harness.pacing import Pace
 from tirjudge_harness.planning import RunPlan, RunSettings, plan_run
-from tirjudge_harness.prices import Prices
 from tirjudge_harness.progress import RunProgress, run_resumable
 from tirjudge_harness.protocols import find_protocol
 from tirjudge_harness.row_files import is_row_file

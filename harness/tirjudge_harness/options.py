@@ -33,8 +33,8 @@ from tirjudge.options import (
 from tirjudge.types import PYTHON
 
 if TYPE_CHECKING:
+    from tirjudge.prices import Prices
     from tirjudge_harness.judges import OpenJudge
-    from tirjudge_harness.prices import Prices
 
 
 class Tools(StrEnum):
@@ -185,7 +185,7 @@ class PaceOptions:
     @property
     def prices(self) -> Prices:
         """Return the prices of tokens."""
-        from tirjudge_harness.prices import Prices
+        from tirjudge.prices import Prices
 
         return Prices(input=self.price_in, output=self.price_out)
 

@@ -17,8 +17,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from tirjudge.prices import Prices
 from tirjudge.types import Judgment
-from tirjudge_harness.prices import Prices
 
 T = TypeVar("T")
 
@@ -117,11 +117,11 @@ class RunProgress:
         self._count(judgments)
         self._show()
 
-    def judged(self, *, input_tokens: int, output_tokens: int) -> None:
-        """Count a completed request by its number of tokens."""
+    def judged(self, *, input_tokens: int | None, output_tokens: int | None) -> None:
+        """Count a completed request by its number of tokens. None: not reported."""
         self._num_done += 1
         read, written = self._tokens
-        self._tokens = read + input_tokens, written + output_tokens
+        self._tokens = read + (input_tokens or 0), written + (output_tokens or 0)
         self._show()
 
     def failed(self, name: str, error: str) -> None:
@@ -151,8 +151,8 @@ class RunProgress:
     def _count(self, judgments: Sequence[Judgment]) -> None:
         self._num_done += 1
         read, written = self._tokens
-        read += sum(judgment.usage.input_tokens for judgment in judgments)
-        written += sum(judgment.usage.output_tokens for judgment in judgments)
+        read += sum(judgment.usage.input_tokens or 0 for judgment in judgments)
+        written += sum(judgment.usage.output_tokens or 0 for judgment in judgments)
         self._tokens = read, written
 
     def _show(self) -> None:

@@ -44,7 +44,10 @@ class Summary:
     mean_tool_calls: float | None
     """Executed programs per judgment."""
     input_tokens: int
+    """Judgments whose tokens are not reported count 0, also in `output_tokens`."""
     output_tokens: int
+    cost_usd: float | None
+    """Price in US dollars of the judgments whose price is known. None: no price is known."""
     judgments_per_s: float | None
     """New judgments of this run per second of elapsed time. None: the run made no new judgment."""
 
@@ -70,6 +73,7 @@ def summarize(
     rollouts = [rollout for judgment in judgments for rollout in judgment.rollouts]
     outcomes = [rollout.outcomes for rollout in rollouts]
     num_programs = sum(map(len, outcomes))
+    costs = [judgment.usage.cost_usd for judgment in judgments if judgment.usage.cost_usd is not None]
     return Summary(
         num_judged=len(judgments),
         num_failed=num_failed,
@@ -88,8 +92,9 @@ def summarize(
         code_error_rate=ratio(sum(not o.is_ok for ran in outcomes for o in ran), of=num_programs),
         no_verdict_rate=ratio(sum(not r.stop_reason.is_verdict for r in rollouts), of=len(rollouts)),
         mean_tool_calls=ratio(num_programs, of=len(judgments)),
-        input_tokens=sum(judgment.usage.input_tokens for judgment in judgments),
-        output_tokens=sum(judgment.usage.output_tokens for judgment in judgments),
+        input_tokens=sum(judgment.usage.input_tokens or 0 for judgment in judgments),
+        output_tokens=sum(judgment.usage.output_tokens or 0 for judgment in judgments),
+        cost_usd=sum(costs) if costs else None,
         judgments_per_s=num_new / elapsed_s if num_new else None,
     )
 
@@ -119,6 +124,7 @@ def summary_table(summary: Summary) -> Table:
         ("rollouts without unforced verdict", _percent(summary.no_verdict_rate)),
         ("programs per judgment", _number(summary.mean_tool_calls)),
         ("tokens in, out", f"{summary.input_tokens:,}, {summary.output_tokens:,}"),
+        ("cost, USD", "-" if summary.cost_usd is None else f"{summary.cost_usd:.4f}"),
         ("judgments per second", _number(summary.judgments_per_s)),
     ):
         table.add_row(name, value)

@@ -36,6 +36,22 @@ class EngineNotListening(EngineUnavailable):
     """The server of the engine refused every connection: no process listens at its URL."""
 
 
+class EngineBusy(EngineUnavailable):
+    """The server of the engine limits the rate of requests, and stayed busy.
+
+    Attributes:
+        retry_after_s: seconds until a retry, as requested by that server.
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class ContentFiltered(TirjudgeError):
+    """A content filter in front of the model rejected the conversation. The model gave no verdict."""
+
+
 class TurnRefused(EngineUnavailable):
     """The engine works but rejects the request. Another engine of the same kind would reject it too."""
 

@@ -22,6 +22,7 @@ from tirjudge.loop import RESERVED_TOKENS, RolloutSpec, run_rollout
 from tirjudge.model import Model
 from tirjudge.profile import Profile
 from tirjudge.strategies.base import groups_of
+from tirjudge.token_counts import counts_of
 from tirjudge.tools.base import Tool, ToolContext
 from tirjudge.tools.python import PythonTool, Sandbox
 from tirjudge.types import (
@@ -440,19 +441,14 @@ def _record(vote: Vote, *, mode: Mode) -> RolloutRecord:
 
 def _usage(votes: Sequence[Vote]) -> Usage:
     turns = [turn for vote in votes for turn in vote.rollout.turns]
-    completions = [completion for vote in votes for completion in vote.rollout.completions]
-    counted = [completion.counted for completion in completions if completion.counted is not None]
-    if counted:
-        num_input, num_output = sum(tokens.prompt for tokens in counted), sum(tokens.completion for tokens in counted)
-    else:
-        num_input = sum(len(vote.rollout.prompt_ids) for vote in votes)
-        num_output = sum(len(completion.token_ids) for completion in completions)
+    tokens = counts_of([vote.rollout for vote in votes])
     return Usage(
-        input_tokens=num_input,
-        cached_tokens=sum(completion.num_cached for completion in completions),
-        output_tokens=num_output,
+        input_tokens=tokens.prompt,
+        cached_tokens=tokens.cached,
+        output_tokens=tokens.completion,
         tool_calls=sum(turn.result is not None for turn in turns),
         rollouts=len(votes),
+        cost_usd=tokens.cost_usd,
     )
 
 

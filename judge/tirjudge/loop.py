@@ -150,7 +150,8 @@ class _Rollout:
             self.thinking is Thinking.POSSIBLE and completion.stop == self.tags.opening
         ):
             return Turn(completion=completion, engine_s=engine_s, is_thought=True)
-        call = spec.format.read_call(completion, tools=spec.tools)
+        is_filtered = completion.finish_reason == "content_filter"
+        call = None if is_filtered else spec.format.read_call(completion, tools=spec.tools)
         if call is not None and completion.stop is None:  # the model ended its turn, but the observation follows
             completion = _without_end_of_turn(completion, eos_token_ids=spec.engine.eos_token_ids)
         return Turn(completion=completion, call=call, engine_s=engine_s)
@@ -198,6 +199,8 @@ class _Rollout:
             return None
         if turn.call is not None:
             return None if turn.result is not None else StopReason.TOOL_BUDGET
+        if turn.completion.finish_reason == "content_filter":
+            return StopReason.CONTENT_FILTER
         if _found(self.turns, spec) is not None:
             return StopReason.VERDICT
         if turn.completion.finish_reason != "stop":
@@ -244,6 +247,8 @@ async def _read_verdict(rollout: Rollout, spec: RolloutSpec, *, unclosed: str) -
         spec: parameters of the rollout.
         unclosed: text that closes a thought that is still open. Empty: no thought is open.
     """
+    if rollout.stop_reason is StopReason.CONTENT_FILTER:
+        return rollout
     found = _found(rollout.turns, spec)
     if found is None:
         return await _force_verdict(rollout, spec, unclosed=unclosed) if spec.force_verdict else rollout
@@ -330,6 +335,8 @@ async def _ask_verdict(rollout: Rollout, spec: RolloutSpec, forcing: Forcing) ->
         session=spec.session,
     )
     rollout = replace(rollout, asked=asked)
+    if asked.finish_reason == "content_filter":
+        return replace(rollout, stop_reason=StopReason.CONTENT_FILTER)
     found = spec.format.find_verdict([asked.text], mode=spec.mode, labels=spec.labels)
     if found is None:
         return rollout

@@ -14,6 +14,7 @@ from typing import Any
 from tirjudge.engines.base import Engine
 from tirjudge.errors import CheckpointError, EngineUnavailable
 from tirjudge.formats import format_named
+from tirjudge.prices import Prices
 from tirjudge.profile import Profile, load_profile, tokenizer_sha256
 from tirjudge.template_options import TemplateOptions, shown_options
 from tirjudge.weights_lock import WeightsLock
@@ -142,6 +143,14 @@ class EngineOptions:
     """API key of the servers or the endpoint. None: no key is sent."""
     wait_s: float = 0.0
     """Maximum time to wait at startup until a server answers, in seconds."""
+    timeout_s: float | None = None
+    """Maximum seconds of one answer of a chat endpoint. None: the default of the engine."""
+    max_concurrency: int | None = None
+    """Maximum number of concurrent requests to a chat endpoint. None: the default of the engine."""
+    context_tokens: int | None = None
+    """Context of a model behind a chat endpoint, in tokens. None: the default of the engine."""
+    prices: Prices | None = None
+    """Prices of a chat endpoint, in US dollars. None: unknown."""
     urls: Callable[[], Sequence[str]] | None = None
     """Returns the current URLs of the vLLM servers, for fleets that change. None: use the address."""
     on_hung: Callable[[str], None] | None = None

@@ -45,10 +45,15 @@ def address_of(
         chat_url: URL of a chat endpoint.
         chat_model: name of the model at that endpoint.
 
+    Raises:
+        ValueError: a URL of a chat endpoint without the name of a model.
+
     >>> address_of(chat_url="https://api.openai.com/v1", chat_model="gpt-5")
     'chat:https://api.openai.com/v1#gpt-5'
     """
     if chat_url is not None:
+        if chat_model is None:
+            raise ValueError("--chat-url: given without --chat-model; give the name of the model at that endpoint")
         return f"chat:{chat_url}#{chat_model}"
     if engine_urls:
         return f"vllm:{','.join(engine_urls)}"

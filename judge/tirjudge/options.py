@@ -156,7 +156,7 @@ ChatUrl = Annotated[
     typer.Option(
         "--chat-url",
         envvar="TIRJUDGE_CHAT_URL",
-        help="Base URL of an OpenAI-compatible chat endpoint to judge with, such as https://api.openai.com/v1.",
+        help="URL of an OpenAI-compatible chat endpoint to judge with, such as https://api.openai.com/v1.",
     ),
 ]
 ChatModel = Annotated[
@@ -169,5 +169,32 @@ ChatApiKey = Annotated[
         "--chat-api-key",
         envvar="TIRJUDGE_CHAT_API_KEY",
         help="API key of that endpoint; safer in the environment than on the command line.",
+    ),
+]
+ChatTimeout = Annotated[
+    float | None,
+    typer.Option(
+        "--chat-timeout-s",
+        envvar="TIRJUDGE_CHAT_TIMEOUT_S",
+        min=0.1,
+        help="Maximum seconds of one answer of that endpoint; default: 600.",
+    ),
+]
+ChatConcurrency = Annotated[
+    int | None,
+    typer.Option(
+        "--chat-concurrency",
+        envvar="TIRJUDGE_CHAT_CONCURRENCY",
+        min=1,
+        help="Maximum number of concurrent requests to that endpoint; default: 8. Further requests queue in order.",
+    ),
+]
+ChatContext = Annotated[
+    int | None,
+    typer.Option(
+        "--chat-context-tokens",
+        envvar="TIRJUDGE_CHAT_CONTEXT_TOKENS",
+        min=1024,
+        help="Context of that model in tokens, to which texts are shortened; default: 100000.",
     ),
 ]

@@ -48,4 +48,4 @@ class Circuit:
             EngineUnavailable, SandboxUnavailable: the circuit is open.
         """
         if self.is_open:
-            raise self._error(f"the {self.name} does not work; the server tries it every second: {self._cause}")
+            raise self._error(f"the {self.name} does not work; the server tries it again and again: {self._cause}")

@@ -14,7 +14,18 @@ from tirjudge_server.settings import Grace, Host, InsecureOpen, LogFormat, Loggi
 
 @options_of(ServerSettings)
 def serve(settings: ServerSettings) -> None:
-    """Serve the judge over HTTP: a native API, an OpenAI-compatible API, and the reward protocols of trainers."""
+    """Serve the judge over HTTP: a native API, an OpenAI-compatible API, and the reward protocols of trainers.
+
+    Examples:
+
+    tirjudge serve (the bundled judge)
+
+    tirjudge serve --engine http://gpu-1:8000 (vLLM)
+
+    tirjudge serve --chat-url http://127.0.0.1:11434 --chat-model qwen3:8b (a local chat model)
+
+    tirjudge serve --chat-url https://api.openai.com/v1 --chat-model gpt-4.1-mini (a hosted chat model)
+    """
     from tirjudge_server.serving import serve_judge
     from tirjudge_server.telemetry.logs import JsonLines
     from tirjudge_web.process import bind, run
@@ -22,7 +33,8 @@ def serve(settings: ServerSettings) -> None:
     settings = replace(settings, otlp=settings.otlp or os.environ.get("OTEL_EXPORTER_OTLP_ENDPOINT") or None)
     formatter = JsonLines() if settings.log_format is LogFormat.JSON else None
     with bind(settings.host, port=settings.port) as bound:
-        secrets = [secret for secret in (settings.engine_key, settings.sandbox_key, settings.records) if secret]
+        given = (settings.engine_key, settings.chat_api_key, settings.sandbox_key, settings.records)
+        secrets = [secret for secret in given if secret]
         serving = serve_judge(bound, settings=settings)
         run(serving, log_level=settings.log_level, formatter=formatter, secrets=secrets)
 

@@ -21,6 +21,7 @@ ERROR_STATUSES = {
     "413": "The request body is too large, or the request costs too much.",
     "422": "The idempotency key was already used with a different request.",
     "429": "The queue is full, or the API key has reached a limit; `retry-after` says when to retry.",
+    "502": "The server of the model refuses this server: its key, its model or this request.",
     "503": "The engine, the sandbox or the records failed, or the server is shutting down.",
     "504": "The deadline passed before the model had written anything to judge by.",
 }

@@ -11,10 +11,10 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from tirjudge.engines.fleet_urls import EngineUrls
-from tirjudge.errors import SandboxUnavailable, TirjudgeError
+from tirjudge.errors import EngineBusy, SandboxUnavailable, TirjudgeError
 from tirjudge.http.workers import Worker, service_url
 from tirjudge.model import EngineOptions, Model, bundled_checkpoint
-from tirjudge.opening import open_model
+from tirjudge.opening import address_of, open_model
 from tirjudge.profile import Profile, load_profile
 from tirjudge.template_options import parse_options
 from tirjudge.tools.python import Sandbox
@@ -44,6 +44,8 @@ def engine_kind(settings: ServerSettings) -> str:
     """The kind of engine that runs the model: the name of its entry point."""
     if settings.judge is not None:
         return settings.judge.partition(":")[0]
+    if settings.chat_url is not None:
+        return "chat"
     if settings.in_process:
         return "vllm-inprocess"
     return "vllm" if settings.engine or settings.engines_file or settings.workers else "embedded"
@@ -72,7 +74,7 @@ async def open_judging(settings: ServerSettings) -> AsyncIterator[Model]:
         CheckpointError, EngineUnavailable, BadUrl, WorkersRefused: the model cannot be opened.
         OptionsClash: the settings contradict each other.
     """
-    _refuse_clashes(settings)
+    _check_options(settings)
     kwargs = _template_options(settings)
     if settings.workers:
         served, profile = _to_serve(settings)
@@ -116,32 +118,20 @@ async def open_judging(settings: ServerSettings) -> AsyncIterator[Model]:
             raise OptionsClash("--profile: given without an engine behind a URL; give --model alone")
         options = EngineOptions(
             profile=settings.profile,
-            key=settings.engine_key,
+            key=settings.chat_api_key or settings.engine_key if kind == "chat" else settings.engine_key,
             vllm_arguments=words_of(settings.worker_args) if kind == "vllm-inprocess" else (),
             chat_template_kwargs=kwargs,
+            timeout_s=settings.chat_timeout_s,
+            max_concurrency=settings.chat_concurrency,
+            context_tokens=settings.chat_context_tokens,
+            prices=settings.chat_prices,
         )
-        address = settings.judge or f"{kind}:{settings.model or ''}"
-        async with open_model(address, options=options, format=settings.format) as model:
+        address = f"{kind}:{settings.model or ''}"
+        if settings.chat_url is not None:
+            address = address_of(chat_url=settings.chat_url, chat_model=settings.chat_model)
+        async with open_model(settings.judge or address, options=options, format=settings.format) as model:
+            await _check(model, wait_s=settings.engine_wait_s)
             yield model
-
-
-def _refuse_clashes(settings: ServerSettings) -> None:
-    """Check that the settings select the model in one way.
-
-    Raises:
-        OptionsClash: the settings contradict each other.
-    """
-    given = settings.engine or settings.engines_file
-    elsewhere = bool(given or settings.workers or settings.in_process)
-    if settings.judge is not None and (elsewhere or settings.model is not None):
-        raise OptionsClash(
-            "--judge: given with --model, --engine, --engines-file, --workers or --in-process; --judge already names the "
-            "model and its engine, remove the other options"
-        )
-    if bool(given) + bool(settings.workers) + settings.in_process > 1:
-        raise OptionsClash("--workers, --in-process, and --engine or --engines-file: give only one of them")
-    if settings.engine_wait_s and not given:
-        raise OptionsClash("--engine-wait-s: given without --engine or --engines-file; add one of them")
 
 
 def _template_options(settings: ServerSettings) -> dict[str, JsonValue] | None:
@@ -154,6 +144,59 @@ def _template_options(settings: ServerSettings) -> dict[str, JsonValue] | None:
         return parse_options(settings.chat_template_kwargs)
     except ValueError as error:
         raise OptionsClash(str(error)) from error
+
+
+def _check_options(settings: ServerSettings) -> None:
+    """
+    Raises:
+        OptionsClash: the options name no model, or several, or belong to another kind of engine.
+    """
+    given = settings.engine or settings.engines_file
+    elsewhere = bool(given or settings.workers or settings.in_process)
+    _check_chat(settings)
+    for option, value in (("--judge", settings.judge), ("--chat-url", settings.chat_url)):
+        if value is not None and (elsewhere or settings.model is not None):
+            raise OptionsClash(
+                f"{option}: given with --model, --engine, --engines-file, --workers or --in-process; {option} already "
+                "names the model and its engine, remove the other options"
+            )
+    if bool(given) + bool(settings.workers) + settings.in_process > 1:
+        raise OptionsClash("--workers, --in-process, and --engine or --engines-file: give only one of them")
+    if settings.engine_wait_s and not given and engine_kind(settings) != "chat":
+        raise OptionsClash("--engine-wait-s: given without --engine, --engines-file or --chat-url; add one of them")
+
+
+def _check_chat(settings: ServerSettings) -> None:
+    """
+    Raises:
+        OptionsClash: options of a chat endpoint without the endpoint, or only one of two prices.
+    """
+    if settings.judge is not None and settings.chat_url is not None:
+        raise OptionsClash("--judge, --chat-url: both given; each names a model, remove one")
+    if settings.chat_model is not None and settings.chat_url is None:
+        raise OptionsClash("--chat-model: given without --chat-url, the URL of its endpoint; add it")
+    prices = (settings.chat_price_input, settings.chat_price_output)
+    if prices.count(None) == 1 or (settings.chat_price_cached is not None and None in prices):
+        raise OptionsClash(
+            "--chat-price-input, --chat-price-output: only one of them given; give both (0 if a token is free)"
+        )
+
+
+async def _check(model: Model, *, wait_s: float) -> None:
+    """Check a model whose trial judgments would cost money, before the server listens.
+
+    Raises:
+        EngineUnavailable: the model cannot be used. The message says how to fix it.
+    """
+    engine = model.engine
+    if not engine.facts.checks:
+        return
+    name = model.profile.name
+    print(f"asking {name} for a first answer", file=sys.stderr, flush=True)
+    try:
+        await engine.check(wait_s=wait_s)
+    except EngineBusy as error:
+        print(f"{name} is busy, the server starts anyway: {error}", file=sys.stderr, flush=True)
 
 
 def _to_serve(settings: ServerSettings) -> tuple[WorkerModel, Path | None]:

@@ -1,4 +1,8 @@
-"""Readiness: a trial judgment at startup, and again after each failure of the engine or the sandbox."""
+"""Readiness: a trial judgment at startup, and again after each failure of the engine or the sandbox.
+
+Requests to a hosted model cost money and count towards a rate limit. There the trial is one short request, and the pause
+between failing trials grows.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,14 @@ import asyncio
 from tirjudge.deadline import until
 from tirjudge.errors import (
     DeadlineExceeded,
+    EngineBusy,
     EngineUnavailable,
     SandboxBusy,
     SandboxUnavailable,
     TirjudgeError,
     logged,
 )
+from tirjudge.http.exchange import EngineRefused
 from tirjudge.judge import Judge
 from tirjudge.tools.python import Sandbox
 from tirjudge.types import JudgeRequest, Judgment, Mode
@@ -34,6 +40,11 @@ TRIAL_PROGRAM = "print(1)"
 
 RETRY_S = 1.0
 """Seconds between two failing trials."""
+
+MAX_DOUBLINGS = 8
+
+MAX_RETRY_S = 30.0
+"""Maximum seconds between two failing trials of an engine whose requests cost money. The pause doubles up to this."""
 
 
 class Readiness:
@@ -66,10 +77,10 @@ class Readiness:
     def doubt(self, error: TirjudgeError) -> None:
         """Record the failure of a judgment, and request a trial.
 
-        After a deadline, `problem` stays as it is until the trial has ended: the request may have been too large, or the
-        engine hangs.
+        A busy component works, and so does an engine that refuses a single request. After a deadline, `problem` stays as it
+        is until the trial has ended: the request may have been too large, or the engine hangs.
         """
-        if isinstance(error, SandboxBusy):
+        if isinstance(error, SandboxBusy | EngineBusy) or (isinstance(error, EngineRefused) and error.is_about_request):
             return
         if not isinstance(error, DeadlineExceeded):
             self._circuit_of(error).failed(error)
@@ -89,16 +100,20 @@ class Readiness:
 
     async def watch(self, judge: Judge) -> None:
         """Make a trial judgment whenever one is requested, until cancelled."""
+        num_failures = 0
         while True:
             await self._in_doubt.wait()
             try:
                 await self._try(judge)
             except TirjudgeError as error:
-                self._circuit_of(error).failed(error, is_certain=True)
+                self._circuit_of(error).failed(error, is_certain=not isinstance(error, EngineBusy))
                 self.problem = logged(error)
                 self._ready.clear()
-                await asyncio.sleep(RETRY_S)
+                pause_s = min(MAX_RETRY_S, RETRY_S * 2**num_failures) if judge.engine.facts.checks else RETRY_S
+                num_failures = min(num_failures + 1, MAX_DOUBLINGS)
+                await asyncio.sleep(pause_s)
             else:
+                num_failures = 0
                 self.problem = None
                 self._in_doubt.clear()
                 self._ready.set()
@@ -107,6 +122,10 @@ class Readiness:
         if judge.sandbox is not None:
             await _try_sandbox(judge.sandbox)
             self.sandbox.succeeded()
+        if judge.engine.facts.checks:
+            await judge.engine.check()
+            self.engine.succeeded()
+            return
         tools = "off" if judge.sandbox is None else "auto"
         await judge.judge(TRIAL.model_copy(update={"tools": tools}))
         self.engine.succeeded()

@@ -14,7 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from tirjudge.concurrency import map_concurrently
-from tirjudge.errors import DeadlineExceeded, SandboxBusy
+from tirjudge.errors import DeadlineExceeded, EngineBusy, SandboxBusy
+from tirjudge.http.exchange import EngineRefused
+from tirjudge.token_counts import total_of
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_server.call import Call
 from tirjudge_server.service import JudgeService
@@ -43,16 +45,18 @@ class RequestBatch:
 
     Attributes:
         judgment_ids: ids of the judgments so far.
-        input_tokens: input tokens of these judgments.
-        output_tokens: output tokens of these judgments.
+        input_tokens: input tokens of these judgments. None: not reported by the endpoint.
+        output_tokens: output tokens of these judgments. None: not reported by the endpoint.
+        cost_usd: price of these judgments in US dollars. None: not known.
     """
 
     def __init__(self, service: JudgeService, *, call: Call, patience_s: float = 0.0) -> None:
         self.service = service
         self.call = call
         self.judgment_ids: list[str] = []
-        self.input_tokens = 0
-        self.output_tokens = 0
+        self.input_tokens: int | None = 0
+        self.output_tokens: int | None = 0
+        self.cost_usd: float | None = None
         self._slots = asyncio.Semaphore(MAX_SIDE_BY_SIDE)
         self._starting = asyncio.Lock()
         self._num_asked = 0  # questions that the service is answering
@@ -73,8 +77,11 @@ class RequestBatch:
                     logger.error("%s: a question of this request failed\n%s", self.call.request_id, frames_of(error))
                 return error
         self.judgment_ids.append(judgment.id)
-        self.input_tokens += judgment.usage.input_tokens
-        self.output_tokens += judgment.usage.output_tokens
+        usage = judgment.usage
+        self.input_tokens = total_of((self.input_tokens, usage.input_tokens))
+        self.output_tokens = total_of((self.output_tokens, usage.output_tokens))
+        if usage.cost_usd is not None:
+            self.cost_usd = (self.cost_usd or 0.0) + usage.cost_usd
         return judgment
 
     async def ask_all(self, questions: Sequence[Question]) -> list[Answer]:
@@ -87,7 +94,8 @@ class RequestBatch:
             try:
                 return await self.service.answer(request, call=self._call_for(request))
             except (QueueFull, *UNAVAILABLE) as error:
-                pause_s = error.retry_after_s if isinstance(error, QueueFull | SandboxBusy) else UNAVAILABLE_RETRY_S
+                is_busy = isinstance(error, QueueFull | SandboxBusy | EngineBusy)
+                pause_s = error.retry_after_s if is_busy else UNAVAILABLE_RETRY_S
                 if not self._should_retry(error, pause_s=pause_s):
                     raise
             finally:
@@ -96,6 +104,8 @@ class RequestBatch:
 
     def _should_retry(self, error: Exception, *, pause_s: float) -> bool:
         """Whether to retry a question. If this request's other questions fill the queue, they will make room."""
+        if isinstance(error, EngineRefused):
+            return False
         if isinstance(error, QueueFull) and (self.judgment_ids or self._num_asked > 1):
             return True
         return asyncio.get_running_loop().time() + pause_s <= self._patient_until

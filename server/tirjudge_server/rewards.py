@@ -113,7 +113,10 @@ async def _answer(asked: RewardRequest, *, batch: RequestBatch, fallbacks: Fallb
 def usage_of(batch: RequestBatch) -> RewardUsage:
     """Tokens and number of the judgments of a batch."""
     return RewardUsage(
-        input_tokens=batch.input_tokens, output_tokens=batch.output_tokens, judgments=len(batch.judgment_ids)
+        input_tokens=batch.input_tokens,
+        output_tokens=batch.output_tokens,
+        judgments=len(batch.judgment_ids),
+        cost_usd=batch.cost_usd,
     )
 
 

@@ -15,7 +15,13 @@ from tirjudge.integrations.detemplate import ResponseView
 from tirjudge.options import (
     AllowedHost,
     AllowUnsafeSandbox,
+    ChatApiKey,
+    ChatConcurrency,
+    ChatContext,
+    ChatModel,
     ChatTemplateKwargs,
+    ChatTimeout,
+    ChatUrl,
     Checkpoint,
     EngineKey,
     Engines,
@@ -28,6 +34,7 @@ from tirjudge.options import (
     Slots,
     ToolNames,
 )
+from tirjudge.prices import Prices
 from tirjudge.types import PYTHON
 from tirjudge_server.records.options import RecordsUrl
 from tirjudge_server.vllm_command import VLLM
@@ -82,8 +89,23 @@ class ServerSettings:
     engines_file: EnginesFile = None
     engine_key: EngineKey = None
     engine_wait_s: Annotated[
-        float, Option(min=0.0, help="Seconds to wait at startup until one of the engines responds.")
+        float, Option(min=0.0, help="Seconds to wait at startup until an engine or the chat endpoint responds.")
     ] = 0.0
+    chat_url: ChatUrl = None
+    chat_model: ChatModel = None
+    chat_api_key: ChatApiKey = None
+    chat_timeout_s: ChatTimeout = None
+    chat_concurrency: ChatConcurrency = None
+    chat_context_tokens: ChatContext = None
+    chat_price_input: Annotated[
+        float | None, Option(min=0.0, help="Price of a million input tokens of --chat-model, in USD.")
+    ] = None
+    chat_price_cached: Annotated[
+        float | None, Option(min=0.0, help="Price of a million cached input tokens; default: that of input tokens.")
+    ] = None
+    chat_price_output: Annotated[
+        float | None, Option(min=0.0, help="Price of a million output tokens of --chat-model, in USD.")
+    ] = None
     workers: Annotated[int, Option(min=0, help="Number of vLLM servers to start, each on separate GPUs.")] = 0
     tensor_parallel: Annotated[int, Option(min=1, help="GPUs per started vLLM server.")] = 1
     worker_command: Annotated[str, Option(help="Command that starts a worker; `tirjudge worker` works too.")] = VLLM
@@ -169,6 +191,13 @@ class ServerSettings:
     def concurrency(self) -> int:
         """Maximum number of concurrent judgments."""
         return self.max_concurrency or 64 * self.workers or 16
+
+    @property
+    def chat_prices(self) -> Prices | None:
+        """Prices of the chat endpoint in USD. None: not given."""
+        if self.chat_price_input is None or self.chat_price_output is None:
+            return None
+        return Prices(input=self.chat_price_input, output=self.chat_price_output, cached=self.chat_price_cached)
 
     @property
     def max_body_bytes(self) -> int:

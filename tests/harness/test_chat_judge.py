@@ -49,4 +49,5 @@ def test_an_invalid_api_key_is_reported_with_the_message_of_the_endpoint(tmp_pat
         done = judge(chat, folder=tmp_path)
     assert done.status == 1
     refused = f"{chat.url}/chat/completions answered 401: Incorrect API key provided"
-    assert f"a: RequestRefused: {refused}" in done.stderr.splitlines()
+    assert f"run stopped: the judge refuses the requests: {refused}" in done.stderr
+    assert len(chat.bodies) <= len(ITEMS)

@@ -5,8 +5,8 @@ import io
 
 from rich.console import Console
 
+from tirjudge.prices import Prices
 from tirjudge_harness import progress as progress_module
-from tirjudge_harness.prices import Prices
 from tirjudge_harness.progress import RunProgress
 
 

@@ -304,13 +304,18 @@ INVENTORY: dict[str, Case | str] = {
         | mixed(*_CHAT_MARKERS)
         | runs(" ", "</s>", "<|im_end|> ", "<|call|>", before="<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n"),
     ),
-    "tirjudge.engines.chat:ChatEngine._written": "searches a few trusted stop strings once each",
+    "tirjudge.engines.chat:ChatEngine._cut": "searches a few trusted stop strings once each",
+    "tirjudge.engines.chat_thoughts:unopened_thought": "searches a few fixed tags once each",
     "tirjudge.engines.chat:_parts": Case(
         lambda text: messages_of(_tokens(text)), runs("a||", "a|b|", "x", before="q|", after="a|"), first_size=1 << 15
     ),
     "tirjudge.engines.chat:places_of": Case(
         lambda text: places_of(_answer(text)), runs("a", "b") | {"ab...": lambda n: "ab" + "a" * n}
     ),
+    "tirjudge.engines.chat_wire:_BAD_KEY": FIXED,
+    "tirjudge.engines.chat_wire:_FILTERED": FIXED,
+    "tirjudge.engines.chat_wire:_NO_CREDIT": FIXED,
+    "tirjudge.engines.chat_wire:_NO_MODEL": "one bounded repeat, in a message that is cut to 1,000 characters",
     "tirjudge.engines.chat_wire:_REFUSES": FIXED,
     "tirjudge.engines.chat_wire:_TOO_LONG": FIXED,
     "tirjudge.engines.chat_wire:_WITH_THE_ANSWER": FIXED,

@@ -15,12 +15,14 @@ from starlette.routing import Match
 from tirjudge.errors import (
     CheckpointError,
     DeadlineExceeded,
+    EngineBusy,
     EngineUnavailable,
     PromptTooLong,
     RecordsUnavailable,
     SandboxBusy,
     SandboxUnavailable,
 )
+from tirjudge.http.exchange import EngineRefused
 from tirjudge.http.protocol import ErrorBody, Problem, invalid
 from tirjudge_web.connection import HUNG_UP
 from tirjudge_web.identity import identity_headers
@@ -92,6 +94,12 @@ def problem_from(error: Exception) -> tuple[int, Problem, dict[str, str]]:
         case DeadlineExceeded():
             problem = Problem(message=str(error), type="server_error", code="deadline_exceeded")
             return 504, problem, {}
+        case EngineRefused():
+            problem = Problem(message=f"the model refused: {error}", type="server_error", code="engine_refused")
+            return 502, problem, {}
+        case EngineBusy():
+            problem = Problem(message=str(error), type="server_error", code="engine_busy")
+            return 503, problem, retry_headers(error.retry_after_s)
         case EngineUnavailable() | CheckpointError() | SandboxUnavailable() | RecordsUnavailable():
             part = "records" if isinstance(error, RecordsUnavailable) else "engine"
             part = "sandbox" if isinstance(error, SandboxUnavailable) else part

@@ -13,12 +13,12 @@ from pydantic import BaseModel
 from rich.console import Console
 
 from tirjudge.best_of_n import Selection
+from tirjudge.prices import Prices
 from tirjudge_harness.best_of_n.datasets import BestOfNProblem
 from tirjudge_harness.best_of_n.run import load_problems
 from tirjudge_harness.best_of_n.selecting import Choosing, ProblemSelection, check_answers, choose_all
 from tirjudge_harness.items import InputError, ItemId
 from tirjudge_harness.judges import OpenJudge
-from tirjudge_harness.prices import Prices
 from tirjudge_harness.progress import RunProgress
 from tirjudge_harness.run_store import StoredModel, jsonl, write_output
 

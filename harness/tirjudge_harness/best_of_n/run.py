@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from tirjudge.best_of_n import Selection
+from tirjudge.prices import Prices
 from tirjudge_harness.best_of_n.datasets import BestOfNProblem, read_problems
 from tirjudge_harness.best_of_n.graders.grade import Grader
 from tirjudge_harness.best_of_n.grading import GRADES, GradedResponse, GradeLine, Grading, Ungraded, grade_all
@@ -31,7 +32,6 @@ from tirjudge_harness.best_of_n.results import BestOfN, baselines, result_of
 from tirjudge_harness.best_of_n.selecting import Choosing, ProblemSelection, check_answers, choose_all
 from tirjudge_harness.items import InputError, ItemId
 from tirjudge_harness.judges import OpenJudge
-from tirjudge_harness.prices import Prices
 from tirjudge_harness.progress import RunProgress, print_some
 from tirjudge_harness.row_sampling import sample
 from tirjudge_harness.run import MANIFEST, DataManifest, JudgeManifest, sha256_of

@@ -64,10 +64,10 @@ class StopString:
 class PrefixCache:
     """The second of two equal prompts."""
 
-    prompt_tokens: int
-    """Length of the prompt. 0: the endpoint reports no counts."""
-    cached_tokens: int
-    """Number of its tokens that the engine took from its cache. 0: none, or the endpoint does not report it."""
+    prompt_tokens: int | None
+    """Length of the prompt. None: the endpoint does not report it."""
+    cached_tokens: int | None
+    """Number of its tokens that the engine took from its cache. None: the endpoint does not report it."""
 
 
 async def template_state(engine: Engine) -> TemplateState:
@@ -145,5 +145,7 @@ async def prefix_cache(judge: Judge, request: JudgeRequest) -> PrefixCache:
     sampling = Sampling(max_tokens=PROBE_TOKENS, logprobs=False)
     await judge.engine.generate(ids, sampling=sampling, session="doctor-1")
     second = await judge.engine.generate(ids, sampling=sampling, session="doctor-2")
-    num_prompt = len(ids) if second.counted is None else second.counted.prompt
-    return PrefixCache(prompt_tokens=num_prompt, cached_tokens=second.num_cached)
+    counted = second.counted
+    if counted is not None:
+        return PrefixCache(prompt_tokens=counted.prompt, cached_tokens=counted.cached)
+    return PrefixCache(prompt_tokens=len(ids), cached_tokens=second.num_cached)

@@ -48,7 +48,7 @@ class ObservedEngine:
         if sampling.allowed_token_ids is None:
             counted = completion.counted
             turn = ObservedTurn(
-                prompt_tokens=len(token_ids) if counted is None else counted.prompt,
+                prompt_tokens=len(token_ids) if counted is None else counted.prompt or 0,
                 sampling=sampling,
                 completion=completion,
                 engine_s=perf_counter() - started,

@@ -57,9 +57,9 @@ def _facts(checkup: Checkup) -> Iterator[tuple[str, str]]:
     yield (
         "prefix cache",
         (
-            f"{cache.cached_tokens:,} of {cache.prompt_tokens:,} tokens of a repeated prompt"
-            if cache.cached_tokens
-            else "no hit reported for a repeated prompt"
+            f"{UNKNOWN}: the endpoint does not report it"
+            if cache.cached_tokens is None
+            else f"{cache.cached_tokens:,} of {cache.prompt_tokens or 0:,} tokens of a repeated prompt"
         ),
     )
     speed = checkup.speed

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tirjudge.prices import Prices
 from tirjudge_harness.options import Data, PriceIn, PriceOut
-from tirjudge_harness.prices import Prices
 from tirjudge_harness.reports.formats import ReportFormat
 
 if TYPE_CHECKING:

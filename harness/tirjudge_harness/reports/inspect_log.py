@@ -235,9 +235,9 @@ def _usage(examples: Sequence[JudgedExample]) -> dict[str, ModelUsage]:
     usage: dict[str, ModelUsage] = {}
     for judgment in judgments.values():
         spent = ModelUsage(
-            input_tokens=judgment.usage.input_tokens,
-            output_tokens=judgment.usage.output_tokens,
-            total_tokens=judgment.usage.input_tokens + judgment.usage.output_tokens,
+            input_tokens=judgment.usage.input_tokens or 0,
+            output_tokens=judgment.usage.output_tokens or 0,
+            total_tokens=(judgment.usage.input_tokens or 0) + (judgment.usage.output_tokens or 0),
             input_tokens_cache_read=judgment.usage.cached_tokens,
         )
         name = f"tirjudge/{judgment.model}"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 
+from tirjudge.prices import Prices
 from tirjudge.right import ScoringRule
 from tirjudge.selective import UNKNOWN
 from tirjudge.types import Mode
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.evaluation import evaluate
 from tirjudge_harness.metric_tree import ComparisonScore
-from tirjudge_harness.prices import Prices
 from tirjudge_harness.protocols import Protocol
 from tirjudge_harness.reports.scored import ScoredRun
 from tirjudge_harness.reports.tables import Column, Kind, ReportTable, TableEntry, TableRow, percent, percent_of, row

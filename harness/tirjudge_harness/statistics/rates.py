@@ -13,11 +13,11 @@ from statistics import fmean
 
 import numpy as np
 
+from tirjudge.prices import Prices
 from tirjudge.selective import basis_name, selective_accuracy
-from tirjudge.types import Judgment, Outcome, TurnRecord
+from tirjudge.types import Judgment, Outcome, TurnRecord, Usage
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.metric_tree import ComparisonScore
-from tirjudge_harness.prices import Prices
 from tirjudge_harness.statistics.intervals import Estimate, clustered_share
 
 NOT_PARSED = ("SyntaxError", "IndentationError", "TabError")
@@ -238,17 +238,25 @@ def costs_of(judged: Sequence[JudgedExample], *, prices: Prices | None = None) -
     prices = prices or Prices()
     usages = [judgment.usage for judgment, _ in _unique(judged)]
     timings = [judgment.timing for judgment, _ in _unique(judged)]
-    money = [prices.cost_of(input_tokens=u.input_tokens, output_tokens=u.output_tokens) for u in usages]
+    money = [_money(usage, prices=prices) for usage in usages]
     return Costs(
         num_judgments=len(usages),
-        input_tokens=spread_of([usage.input_tokens for usage in usages]),
-        output_tokens=spread_of([usage.output_tokens for usage in usages]),
+        input_tokens=spread_of([usage.input_tokens for usage in usages if usage.input_tokens is not None]),
+        output_tokens=spread_of([usage.output_tokens for usage in usages if usage.output_tokens is not None]),
         tool_calls=spread_of([usage.tool_calls for usage in usages]),
         latency_s=spread_of([timing.total_s for timing in timings]),
         engine_s=spread_of([timing.engine_s for timing in timings]),
         sandbox_s=spread_of([timing.sandbox_s for timing in timings]),
         money=spread_of([price for price in money if price is not None]),
     )
+
+
+def _money(usage: Usage, *, prices: Prices) -> float | None:
+    """Return the price of a judgment; that of its server if no prices are given. None: not known."""
+    if usage.input_tokens is None or usage.output_tokens is None:
+        return usage.cost_usd
+    cost = prices.cost_of(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
+    return usage.cost_usd if cost is None else cost
 
 
 def spread_of(values: Sequence[float]) -> Distribution | None:

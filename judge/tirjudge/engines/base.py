@@ -64,6 +64,9 @@ class EngineFacts:
     """Whether the engine can constrain the next token to given ids and return their log-probabilities. Reading labels
     and forcing verdicts need this. Without it, such as with a chat endpoint, the model is asked for its verdict
     as text (`ask_verdict`), and probabilities come from `Completion.places`."""
+    checks: bool = False
+    """Whether `check` sends a short request instead of a whole judgment, because requests cost money or count towards a
+    rate limit."""
     reloads: bool = False
     """Whether the engine can replace its weights (`reload`)."""
 
@@ -152,6 +155,17 @@ class Engine(Protocol):
         """
         ...
 
+    async def check(self, *, wait_s: float = 0.0) -> None:
+        """Send one short request to the model. This is called only for engines whose facts say `checks`.
+
+        Args:
+            wait_s: maximum time to wait until the server of the model accepts connections, in seconds.
+
+        Raises:
+            EngineUnavailable: the engine cannot be reached, or failed.
+        """
+        ...
+
     async def reload(self, checkpoint: Path, *, version: str) -> None:
         """Replace the weights with those of another checkpoint of the same model.
 
@@ -206,6 +220,9 @@ class BaseEngine:
         self, token_ids: Sequence[int], *, question: str, stop: Sequence[str], session: str
     ) -> Completion:
         raise NotImplementedError("ask_verdict is only for engines that cannot be constrained")
+
+    async def check(self, *, wait_s: float = 0.0) -> None:
+        raise NotImplementedError("check is only for engines whose facts say so")
 
     async def reload(self, checkpoint: Path, *, version: str) -> None:
         raise CheckpointError("this engine cannot replace its weights; restart it with the new checkpoint")

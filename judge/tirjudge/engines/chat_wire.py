@@ -7,9 +7,11 @@ sets all parameters; a parameter that the endpoint rejects by name is omitted fr
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from typing import Annotated, Any
 
 import httpx2
@@ -25,6 +27,9 @@ large."""
 
 LEAST_LIMIT = 256
 """Lower bound of an answer's token limit. Limits are not reduced further."""
+
+MAX_MESSAGE_CHARS = 1000
+"""Number of characters of an error message that are kept."""
 
 SEEDS = 2**31
 """Exclusive upper bound of seeds, supported by every endpoint."""
@@ -46,7 +51,36 @@ _REFUSES = re.compile(
 _TOO_LONG = re.compile(
     r"context.(length|window|size)|(prompt|input) is too long|input token count|too many tokens", re.IGNORECASE
 )
+_FILTERED = re.compile(
+    r"content[ _]filter|content.management.policy|content policy|usage policy|safety system|potentially violating",
+    re.IGNORECASE,
+)
+_BAD_KEY = re.compile(r"api[ _-]?key|unauthorized|authentication|invalid (bearer )?token", re.IGNORECASE)
+_NO_MODEL = re.compile(
+    r"\bmodel\b[^.]{0,200}?\b(not found|not exist|not available|unknown)|unknown model|not a valid model", re.IGNORECASE
+)
+_NO_CREDIT = re.compile(r"credit balance|insufficient (balance|quota|credits?|funds)", re.IGNORECASE)
 _WITH_THE_ANSWER = re.compile(r"max_tokens|max_completion_tokens|in (the )?completion", re.IGNORECASE)
+
+
+OUT_OF_CREDIT = ("insufficient_quota", "billing_hard_limit_reached")
+"""Error codes of a 429 that does not go away by waiting."""
+
+FILTERED = ("content_filter", "content_policy_violation", "invalid_prompt", "sensitive_words_detected")
+"""Error codes of a request that a content filter rejected."""
+
+
+class Trouble(StrEnum):
+    """What a permanent error of an endpoint is about."""
+
+    KEY = "key"
+    """The API key is missing, wrong, or lacks a permission."""
+    MODEL = "model"
+    """The endpoint does not have the model, or the URL is not that of a chat endpoint."""
+    CREDIT = "credit"
+    """The account has no credit or no quota left."""
+    REQUEST = "request"
+    """This request; others may be accepted."""
 
 
 class ChatErrorBody(BaseModel):
@@ -58,11 +92,47 @@ class ChatErrorBody(BaseModel):
     """Rejected parameter. None: not reported."""
     code: str | None = None
     """Error code. None: not reported."""
+    type: str | None = None
+    """Error type. None: not reported."""
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether a content filter rejected the request."""
+        return self.code in FILTERED or bool(_FILTERED.search(self.message))
+
+    @property
+    def is_out_of_credit(self) -> bool:
+        """Whether the account has no credit left. Waiting does not help."""
+        names = (self.code, self.type)
+        return any(name in names for name in OUT_OF_CREDIT) or bool(_NO_CREDIT.search(self.message))
+
+    def trouble(self, status: int) -> Trouble:
+        """Return what the error is about.
+
+        Args:
+            status: HTTP status of a permanent error.
+        """
+        if status == 402 or self.is_out_of_credit:
+            return Trouble.CREDIT
+        if status == 401:
+            return Trouble.KEY
+        if self.code == "model_not_found" or _NO_MODEL.search(self.message) or status in (404, 405):
+            return Trouble.MODEL
+        if status == 403 or self.code == "invalid_api_key" or _BAD_KEY.search(self.message):
+            return Trouble.KEY
+        return Trouble.REQUEST
+
+    @property
+    def rejects_parameter(self) -> bool:
+        """Whether the error rejects a parameter by name."""
+        named = any(_is_named(name, self.message) for name in (*OPTIONAL, *OTHER_NAMES, *LIMITS))
+        return named and bool(_REFUSES.search(self.message))
 
     @property
     def is_too_long(self) -> bool:
         """Whether the request does not fit the model's context."""
-        return self.code == "context_length_exceeded" or bool(_TOO_LONG.search(self.message))
+        names = ("context_length_exceeded", "exceed_context_size_error", "string_above_max_length")
+        return self.code in names or self.type in names or bool(_TOO_LONG.search(self.message))
 
     @property
     def fits_with_less(self) -> bool:
@@ -105,6 +175,10 @@ class Message(BaseModel):
 
     content: Annotated[Text | None, BeforeValidator(_joined)] = None
     refusal: Text | None = None
+    reasoning_content: Any = None
+    """Separate reasoning. It is only checked for presence."""
+    reasoning: Any = None
+    """Separate reasoning under its other name."""
 
 
 class ChatChoice(BaseModel):
@@ -120,14 +194,14 @@ class ChatChoice(BaseModel):
 class PromptDetails(BaseModel):
     """Details of the prompt tokens."""
 
-    cached_tokens: int | None = None
+    cached_tokens: int | None = Field(default=None, ge=0)
 
 
 class ChatUsage(BaseModel):
-    """Token counts of a request."""
+    """Token counts of a request. None: not reported."""
 
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
+    prompt_tokens: int | None = Field(default=None, ge=0)
+    completion_tokens: int | None = Field(default=None, ge=0)
     prompt_tokens_details: PromptDetails | None = None
 
 
@@ -158,9 +232,10 @@ class Taken:
         parameters: dict[str, Any] = {
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
-            "stop": list(sampling.stop),
             "logprobs": True,
         }
+        if sampling.stop:
+            parameters["stop"] = list(sampling.stop)
         if sampling.seed is not None:
             parameters["seed"] = sampling.seed % SEEDS
         supported = {name: value for name, value in parameters.items() if name not in self._left_out}
@@ -168,6 +243,12 @@ class Taken:
             supported["top_logprobs"] = self._num_alternatives
         fixed = {"model": self._model, "messages": list(messages), self._limit_name: limit, "stream": False}
         return {**fixed, **supported}
+
+    def leave_out(self, name: str) -> bool:
+        """Omit an optional parameter from now on. Return whether it was sent until now."""
+        was_sent = name not in self._left_out
+        self._left_out.add(name)
+        return was_sent
 
     def learn(self, error: ChatErrorBody, *, sent: Mapping[str, Any]) -> bool:
         """Adapt to an error. Return whether `body` now returns another body that may be accepted.
@@ -188,8 +269,7 @@ class Taken:
         if refused == "logprobs" and sent["top_logprobs"] == NUM_ALTERNATIVES[0] and _is_about_the_number(error):
             self._num_alternatives = NUM_ALTERNATIVES[1]
             return True
-        if refused not in self._left_out:
-            self._left_out.add(refused)
+        if self.leave_out(refused):
             logger.warning("%s does not support %s: omitted from now on", self._model, refused)
         return True
 
@@ -234,15 +314,25 @@ def read_error(response: httpx2.Response) -> ChatErrorBody:
         body = body[0]
     error = body.get("error", body) if isinstance(body, dict) else body
     if isinstance(error, str):
-        return ChatErrorBody(message=error)
+        return ChatErrorBody(message=error[:MAX_MESSAGE_CHARS])
     if not isinstance(error, dict):
         return ChatErrorBody(message=head)
     message = error.get("message") or error.get("detail")
-    return ChatErrorBody(
-        message=message if isinstance(message, str) else head,
-        param=error["param"] if isinstance(error.get("param"), str) else None,
-        code=error["code"] if isinstance(error.get("code"), str) else None,
-    )
+    named = {name: error[name] for name in ("param", "code", "type") if isinstance(error.get(name), str)}
+    return ChatErrorBody(message=message[:MAX_MESSAGE_CHARS] if isinstance(message, str) else head, **named)
+
+
+def status_in(body: bytes) -> int | None:
+    """Return the status of an error that an endpoint sent with the status 200; None if the body is not an error."""
+    try:
+        content = json.loads(body)
+    except ValueError:
+        return None
+    if not isinstance(content, dict) or "choices" in content or not content.get("error"):
+        return None
+    error = content["error"]
+    code = error.get("code") if isinstance(error, dict) else None
+    return code if isinstance(code, int) and 400 <= code < 600 else 400
 
 
 def read_answer(content: bytes) -> ChatAnswer:

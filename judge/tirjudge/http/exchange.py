@@ -19,7 +19,7 @@ from typing import Any
 import httpx2
 from pydantic import ValidationError
 
-from tirjudge.errors import DeadlineExceeded, TirjudgeError
+from tirjudge.errors import DeadlineExceeded, EngineUnavailable, TirjudgeError
 from tirjudge.http.protocol import ErrorBody, Event, Problem, decode_event
 from tirjudge.http.retry_events import CONNECT_RETRY_S, tell_of_pause
 
@@ -65,6 +65,18 @@ class RequestRefused(TirjudgeError, ValueError):
 
     def __str__(self) -> str:
         return self.problem.message
+
+
+class EngineRefused(RequestRefused, EngineUnavailable):
+    """The server of the model rejects a request: its key, its model, its account, or one of its fields.
+
+    Callers of a judge server see it as a failure of the server (502), because their own request may be valid.
+    """
+
+    @property
+    def is_about_request(self) -> bool:
+        """Whether only this request is rejected. Otherwise every request is: the key, the model or the account."""
+        return self.problem.type == "invalid_request_error"
 
 
 class ServerUnavailable(TirjudgeError):

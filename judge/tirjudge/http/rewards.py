@@ -191,12 +191,14 @@ class ItemRewards(Wire):
 
 
 class RewardUsage(Wire):
-    """Token and judgment counts of a request."""
+    """Token and judgment counts of a request. Token counts are None if the endpoint of the model reports none."""
 
-    input_tokens: int
-    output_tokens: int
+    input_tokens: int | None
+    output_tokens: int | None
     judgments: int
     """Number of judgments made."""
+    cost_usd: float | None = Field(default=None, exclude_if=lambda cost: cost is None)
+    """Price of the judgments in US dollars. None: the prices or the counts are not known."""
 
 
 class RewardCounts(Wire):

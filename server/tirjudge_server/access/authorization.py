@@ -107,7 +107,7 @@ class Access:
         """Count the tokens of a judgment against the limits of its caller's key."""
         limits = self._limits.get(call.caller or "")
         if limits is not None and isinstance(outcome, Judgment):
-            limits.spend(outcome.usage.input_tokens + outcome.usage.output_tokens)
+            limits.spend((outcome.usage.input_tokens or 0) + (outcome.usage.output_tokens or 0))
 
     def _refresh(self, max_age_s: float) -> asyncio.Future[None]:
         """Reload the keys if they are older than `max_age_s`. The returned future ends when the keys are loaded."""

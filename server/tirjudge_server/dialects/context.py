@@ -206,6 +206,6 @@ class DialectContext:
         return self.fallback if reward.value is None else reward.value
 
     def usage(self) -> dict[str, int]:
-        """Token counts in vLLM's format."""
-        prompt, written = self.batch.input_tokens, self.batch.output_tokens
+        """Token counts in vLLM's format, which requires numbers: 0 if the endpoint of the model reports none."""
+        prompt, written = self.batch.input_tokens or 0, self.batch.output_tokens or 0
         return {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}

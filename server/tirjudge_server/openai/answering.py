@@ -21,6 +21,7 @@ from pydantic import Field
 
 from tirjudge.concurrency import gather_fail_fast
 from tirjudge.http.protocol import invalid, parse_json, shown
+from tirjudge.token_counts import total_of
 from tirjudge.types import ChatMessage, JudgeRequest, Judgment, Text, TurnRecord
 from tirjudge_server.call import Call
 from tirjudge_server.coalescing import InFlightJudgment
@@ -423,13 +424,16 @@ def verdict_fields(choice: AnswerChoice) -> dict[str, Any]:
     return {"judgment_id": choice.judgment.id, "verdict": choice.judgment.verdict.model_dump(mode="json")}
 
 
-def usage(choices: Sequence[AnswerChoice]) -> dict[str, Any]:
-    """Return the token counts of all choices. A prompt that was read several times counts each time."""
-    prompt, completion = sum(c.input_tokens for c in choices), sum(c.output_tokens for c in choices)
+def usage(choices: Sequence[AnswerChoice]) -> dict[str, Any] | None:
+    """Return the token counts of all choices; None if the endpoint of the model reports none. A prompt that was read
+    several times counts each time."""
+    prompt, completion = total_of(c.input_tokens for c in choices), total_of(c.output_tokens for c in choices)
+    if prompt is None or completion is None:
+        return None
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
         "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": sum(c.cached_tokens for c in choices)},
-        "completion_tokens_details": {"reasoning_tokens": sum(c.reasoning_tokens for c in choices)},
+        "prompt_tokens_details": {"cached_tokens": total_of(c.cached_tokens for c in choices)},
+        "completion_tokens_details": {"reasoning_tokens": total_of(c.reasoning_tokens for c in choices)},
     }

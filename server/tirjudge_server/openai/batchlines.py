@@ -159,7 +159,7 @@ def usage_in(path: Path) -> dict[str, Any] | None:
                 usage.get("cached_tokens", details.get("cached_tokens", 0)),
                 usage.get("output_tokens", usage.get("completion_tokens", 0)),
             )
-            counts = [total + count for total, count in zip(counts, found, strict=True)]
+            counts = [total + (count or 0) for total, count in zip(counts, found, strict=True)]
     num_input, num_cached, num_output = counts
     return {
         "input_tokens": num_input,

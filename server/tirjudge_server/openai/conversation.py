@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from tirjudge.deadline import Deadline
@@ -15,6 +15,7 @@ from tirjudge.errors import DeadlineExceeded
 from tirjudge.formats.blocks import OUTPUT_FENCE, observation_text
 from tirjudge.http.protocol import invalid
 from tirjudge.loop import RolloutSpec, run_rollout
+from tirjudge.token_counts import counts_of
 from tirjudge.tools.base import ToolContext
 from tirjudge.types import ChatMessage, JudgeRequest, Judgment, Mode, Rollout, Sampling, StopReason, Turn, TurnRecord
 from tirjudge_server.call import Call
@@ -54,13 +55,14 @@ class AnswerChoice:
     """Reason why there is no content. None: the answer has content."""
     reasoning: str
     """Text of the turns before the answer, with their programs and the programs' output."""
-    finish_reason: Literal["stop", "length"]
-    input_tokens: int
-    cached_tokens: int
+    finish_reason: Literal["stop", "length", "content_filter"]
+    input_tokens: int | None
+    """None, as in the other counts: the endpoint of the model does not report them."""
+    cached_tokens: int | None
     """Input tokens that the engine read from its prefix cache."""
-    output_tokens: int
+    output_tokens: int | None
     """All tokens that the model wrote, reasoning included."""
-    reasoning_tokens: int
+    reasoning_tokens: int | None
     judgment: Judgment | None = None
     """The judgment. None: this is a conversation."""
 
@@ -160,14 +162,16 @@ def _answered(rollout: Rollout) -> AnswerChoice:
     turns = rollout.turns
     num_thinking = len(turns) if not turns or turns[-1].result is not None else len(turns) - 1
     said = "".join(turn.completion.text for turn in turns[num_thinking:])
-    num_tokens = [len(turn.completion.token_ids) for turn in turns]
+    thoughts = replace(rollout, turns=turns[:num_thinking])
+    counts = counts_of([rollout])
     ended = rollout.stop_reason not in (StopReason.LENGTH, StopReason.TOOL_BUDGET, StopReason.DEADLINE)
+    is_filtered = rollout.stop_reason is StopReason.CONTENT_FILTER
     return AnswerChoice(
         content=said.removesuffix(OUTPUT_FENCE),
         reasoning="".join(turn_text(turn.record) for turn in turns[:num_thinking]),
-        finish_reason="stop" if ended else "length",
-        input_tokens=len(rollout.prompt_ids),
-        cached_tokens=sum(turn.completion.num_cached for turn in turns),
-        output_tokens=sum(num_tokens),
-        reasoning_tokens=sum(num_tokens[:num_thinking]),
+        finish_reason="content_filter" if is_filtered else "stop" if ended else "length",
+        input_tokens=counts.prompt,
+        cached_tokens=counts.cached,
+        output_tokens=counts.completion,
+        reasoning_tokens=counts_of([thoughts]).completion,
     )

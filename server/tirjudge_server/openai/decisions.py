@@ -21,6 +21,7 @@ from fastapi.responses import JSONResponse
 from pydantic import Discriminator, Field, StrictBool, Tag, model_validator
 
 from tirjudge.formats.texts import fill
+from tirjudge.token_counts import total_of
 from tirjudge.types import JudgeRequest, Mode, Text, Verdict
 from tirjudge_server.call import Call, call_of
 from tirjudge_server.cost import Cost, question_cost
@@ -194,9 +195,9 @@ async def answer_decisions(service: JudgeService, body: DecisionRequest, *, call
         "model": service.judge.profile.name,
         "answers": answers,
         "usage": usage_of(
-            input_tokens=sum(usage.input_tokens for usage in usages),
-            cached_tokens=sum(usage.cached_tokens for usage in usages),
-            output_tokens=sum(usage.output_tokens for usage in usages),
+            input_tokens=total_of(usage.input_tokens for usage in usages),
+            cached_tokens=total_of(usage.cached_tokens for usage in usages),
+            output_tokens=total_of(usage.output_tokens for usage in usages),
         ),
     }
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tirjudge.http.protocol import invalid, parse_json
+from tirjudge.token_counts import total_of
 from tirjudge.types import Judgment, Mode
 from tirjudge_server.call import Call
 from tirjudge_server.markers import Ambiguous, ambiguous, first_added, has_roles, turns_in
@@ -350,8 +351,8 @@ def _abstained(judgment: Judgment) -> GraderScore:
     return replace(failed("model_grader_refusal_error"), num_tokens=_num_tokens(judgment))
 
 
-def _num_tokens(judgment: Judgment) -> int:
-    return judgment.usage.input_tokens + judgment.usage.output_tokens
+def _num_tokens(judgment: Judgment) -> int | None:
+    return total_of((judgment.usage.input_tokens, judgment.usage.output_tokens))
 
 
 async def _all_of(service: JudgeService, grader: MultiGrader, *, given: Given, call: Call) -> GraderScore:

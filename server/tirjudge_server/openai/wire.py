@@ -155,11 +155,15 @@ def merged(options: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, A
     return {**fields, **options}
 
 
-def usage_of(*, input_tokens: int, cached_tokens: int, output_tokens: int) -> dict[str, Any]:
-    """Return token counts in the format of `usage` in decisions.
+def usage_of(
+    *, input_tokens: int | None, cached_tokens: int | None, output_tokens: int | None
+) -> dict[str, Any] | None:
+    """Return token counts in the format of `usage` in decisions; None if the endpoint of the model does not report them.
 
     All output tokens are reasoning tokens, because the answer is computed from the verdict.
     """
+    if input_tokens is None or output_tokens is None:
+        return None
     return {
         "input_tokens": input_tokens,
         "input_tokens_details": {"cached_tokens": cached_tokens, "cache_write_tokens": 0},

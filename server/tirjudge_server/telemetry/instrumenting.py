@@ -132,6 +132,9 @@ class _InstrumentedEngine(BaseEngine):
             report(completion)
             return completion
 
+    async def check(self, *, wait_s: float = 0.0) -> None:
+        await self._engine.check(wait_s=wait_s)
+
     async def reload(self, checkpoint: Path, *, version: str) -> None:
         await self._engine.reload(checkpoint, version=version)
 

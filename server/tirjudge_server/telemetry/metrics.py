@@ -76,6 +76,7 @@ class ServerMetrics:
         self._both_orders = counter("both_orders", "Comparisons in both orders that did not abstain.")
         self._flips = counter("position_flips", "Comparisons in both orders whose two verdicts disagree.")
         self._tokens = counter("tokens", "Tokens of judgments.", "kind")
+        self._cost_usd = counter("cost_usd", "Price of judgments by a chat endpoint, in US dollars.")
         self._engine_s = histogram("engine_seconds", "Seconds per completion of the engine.", "kind")
         self._engine_errors = counter("engine_errors", "Failed completions of the engine, by error.", "error")
         self._sandbox_wait_s = histogram(
@@ -109,7 +110,9 @@ class ServerMetrics:
         self._judgment_s.labels(judgment.mode).observe(timing.queue_s + timing.total_s)
         self._queue_s.observe(timing.queue_s)
         for kind in ("input", "cached", "output"):
-            self._tokens.labels(kind).inc(getattr(usage, f"{kind}_tokens"))
+            self._tokens.labels(kind).inc(getattr(usage, f"{kind}_tokens") or 0)
+        if usage.cost_usd is not None:
+            self._cost_usd.inc(usage.cost_usd)
         for rollout in judgment.rollouts:
             self._add_rollout(rollout)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.harness.reports.conftest import MakeRun, Pair
+from tirjudge.prices import Prices
 from tirjudge.types import Outcome
-from tirjudge_harness.prices import Prices
 from tirjudge_harness.reports.formats import ReportFormat, render
 from tirjudge_harness.reports.run_table import run_table
 from tirjudge_harness.reports.scored import score_run

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tests.judgments import build_turn
+from tirjudge.prices import Prices
 from tirjudge.right import Decision
 from tirjudge.types import Mode, Outcome
-from tirjudge_harness.prices import Prices
 from tirjudge_harness.statistics.rates import (
     CodeError,
     code_errors_of,

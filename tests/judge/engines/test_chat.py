@@ -76,7 +76,10 @@ async def test_values_that_an_endpoint_does_not_report_are_none() -> None:
     said = judgment.rollouts[0].verdict
     assert said is not None
     assert (said.label, said.probabilities, said.label_mass) == ("A", {}, None)
-    assert (judgment.usage.input_tokens, judgment.usage.output_tokens) == (0, 0)
+    usage = judgment.usage
+    assert (usage.input_tokens, usage.cached_tokens, usage.output_tokens, usage.cost_usd) == (None, None, None, None)
+    assert "cost_usd" not in usage.model_dump()
+    assert judgment.model_version is None
     assert Judgment.model_validate_json(judgment.model_dump_json()) == judgment
 
 
@@ -153,12 +156,12 @@ async def test_without_force_verdict_the_model_is_not_asked_for_a_verdict() -> N
 
 async def test_reasoning_is_not_parsed_and_not_sent_back() -> None:
     thoughts = {"reasoning_content": "Perhaps <preference>A</preference>?"}
-    with serving_chat(["", "<preference>B</preference>"], extra=thoughts) as chat:
+    with serving_chat(["", "", "<preference>B</preference>"], extra=thoughts) as chat:
         judgment = await judged(chat.url)
     said = judgment.rollouts[0].verdict
     assert said is not None
     assert said.label == "B"
-    (message,) = chat.bodies[1]["messages"]
+    (message,) = chat.bodies[2]["messages"]
     assert message["content"].endswith("where X is one of A, B.")
     assert "Perhaps" not in message["content"]
 

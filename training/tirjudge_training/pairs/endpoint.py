@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from tirjudge.engines.chat_endpoint import ChatEndpoint
 from tirjudge.engines.chat_wire import Taken
+from tirjudge.errors import ContentFiltered
 from tirjudge.types import Sampling
 
 _UNWANTED = ("logprobs", "top_logprobs", "stop")
@@ -69,16 +70,19 @@ class Endpoint:
 
         Raises:
             PromptTooLong: the endpoint reports that the prompt is too long.
-            RequestRefused: the endpoint rejects the request: the key, the model or a field is invalid.
+            EngineRefused: the endpoint rejects the request: the key, the model or a field is invalid.
             EngineUnavailable: the endpoint cannot be reached, stayed busy, failed, or is not a chat endpoint.
         """
         taken = self._taken.setdefault(model, Taken(model))
-        answer = await self._endpoint.ask(
-            messages, taken=taken, sampling=sampling, max_tokens=sampling.max_tokens, without=_UNWANTED
-        )
+        try:
+            answer = await self._endpoint.ask(
+                messages, taken=taken, sampling=sampling, max_tokens=sampling.max_tokens, without=_UNWANTED
+            )
+        except ContentFiltered:
+            return SampledAnswer(text="", was_cut=True, num_tokens=0)
         choice = answer.choices[0]
         return SampledAnswer(
             text=choice.message.content or choice.message.refusal or "",
             was_cut=choice.finish_reason in ("length", "content_filter"),
-            num_tokens=0 if answer.usage is None else answer.usage.completion_tokens,
+            num_tokens=0 if answer.usage is None else answer.usage.completion_tokens or 0,
         )

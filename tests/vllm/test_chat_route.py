@@ -1,0 +1,25 @@
+"""`tirjudge serve --chat-url` with the chat route of real vLLM as the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.chat_routes import ITEMS, judge_server_with, judgments_of_items, unexpected_answers
+from tests.vllm.server import VLLMServer
+
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.xdist_group("vllm")]  # one environment, one server
+
+
+async def test_every_route_answers_with_the_chat_route_of_vllm(server: VLLMServer, tmp_path: Path) -> None:
+    name = httpx2.get(f"{server.url}/v1/models").json()["data"][0]["id"]
+    settings = {"chat_url": server.url, "chat_model": name, "chat_context_tokens": 3072}
+    async with judge_server_with(tmp_path, **settings) as client:
+        assert await unexpected_answers(client, model=name) == {}
+        judgments = await judgments_of_items(client)
+    assert [judgment.verdict.status for judgment in judgments] == ["decided"] * len(ITEMS)
+    assert "ok" in {outcome for judgment in judgments for each in judgment.rollouts for outcome in each.outcomes}
+    assert all(judgment.verdict.label_mass for judgment in judgments)
+    assert all(judgment.usage.output_tokens for judgment in judgments)
