@@ -40,7 +40,7 @@ async def judge_server_with(folder: Path, **settings: Any) -> AsyncIterator[http
 
 
 async def unexpected_answers(client: httpx2.AsyncClient, *, model: str) -> dict[str, str]:
-    """Post the body of every route; return the answers with another status than expected, by the name of the body."""
+    """Post the body of every route; return the answers with an unexpected status, by the name of the body."""
     found = {}
     for name, (path, body) in BODIES.items():
         response = await client.post(path, json=_asking(body, model))

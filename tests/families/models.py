@@ -33,9 +33,8 @@ TEMPLATES = Path(__file__).with_name("templates")
 _TRL_TEMPLATES = {"qwen3": "qwen3", "llama3": "llama3_1"}
 """Name of a family -> its chat template in TRL. The templates of the other families are in `TEMPLATES`."""
 
-FAST = ("qwen3", "tekken")
-"""Families of the fast tests. They differ most: one has no BOS and normalizes text, the other has BOS and its added tokens
-first."""
+FAST = ("qwen3",)
+"""Families of the fast tests."""
 
 each_family = pytest.mark.parametrize(
     "family",

@@ -25,14 +25,17 @@ THINKING = """{%- for m in messages %}{{ m.role + ': ' + m.content }}
 {%- if enable_thinking is defined and not enable_thinking %}<think></think>{% else %}<think>{% endif %}{% endif %}"""
 
 
-def of_trl() -> list[Path]:
-    """The chat templates in TRL's package, without importing TRL."""
+FAST = ("deepseek_r1_distill", "gemma3", "gptoss", "llama3_1", "phi3", "qwen3", "qwen3_5_think", "smolvlm")
+"""Templates of TRL for the fast tests."""
+
+
+def of_trl() -> list[Any]:
+    """The chat templates in TRL's package as parameters of a test, without importing TRL."""
     found = find_spec("trl")
-    return (
-        []
-        if found is None or found.origin is None
-        else sorted((Path(found.origin).parent / "chat_templates").glob("*.jinja"))
-    )
+    if found is None or found.origin is None:
+        return []
+    paths = sorted((Path(found.origin).parent / "chat_templates").glob("*.jinja"))
+    return [pytest.param(path, id=path.stem, marks=[] if path.stem in FAST else [pytest.mark.slow]) for path in paths]
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +53,7 @@ def reference() -> Callable[..., str]:
     return render
 
 
-@pytest.mark.parametrize("path", of_trl(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", of_trl())
 @pytest.mark.parametrize("options", [{}, {"enable_thinking": False}, {"enable_thinking": True}], ids=str)
 def test_real_templates_are_rendered_as_transformers_renders_them(
     path: Path, options: dict[str, Any], reference: Callable[..., str]
@@ -138,7 +141,7 @@ def test_tags_are_the_tag_shaped_literals_of_the_template() -> None:
     assert template.tags == {"<think>", "</think>", "<tool_call>", "[INST]", "<|im_start|>", "<|im_end|>"}
 
 
-@pytest.mark.parametrize("path", of_trl(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", of_trl())
 def test_only_gpt_oss_writes_in_channels(path: Path) -> None:
     template = ChatTemplate(path.read_text(encoding="utf-8"), special_tokens=TOKENS)
     assert template.is_harmony == path.stem.startswith("gptoss")

@@ -291,7 +291,6 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge.strategies.base:rank": Case(_met, LINES),
     "tirjudge.strategies.base:groups_of": _OURS,
     "tirjudge.right:credit": Case(_credited, runs("x")),
-    "tirjudge.chat_template:_TAG": "reads at most 64 characters from each place of a template",
     "tirjudge.control_tokens:_first_characters": Case(
         FAMILIES.broken,
         ODD | runs("<", "]~", "[UNUSED_TOKEN_", "<seed:", "<unused", "[|user|", "/nothink"),

@@ -29,8 +29,14 @@ WITH_CGROUP = pytest.mark.parametrize("level", [IsolationLevel.NAMESPACES_CGROUP
 
 def groups(pid: int | None = None) -> set[str]:
     """Return the paths of the control groups that a process has created. None: this process."""
-    found = Path("/sys/fs/cgroup").rglob(f"tirjudge-{pid or os.getpid()}-*")
-    return {str(path) for path in found if path.is_dir()}
+    prefix = f"tirjudge-{pid or os.getpid()}-"
+    # `os.walk` continues if a group of another process disappears during the walk.
+    return {
+        f"{parent}/{name}"
+        for parent, names, _ in os.walk("/sys/fs/cgroup")
+        for name in names
+        if name.startswith(prefix)
+    }
 
 
 @WITH_CGROUP

@@ -145,8 +145,8 @@ def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
 def write_checkpoint_file(
     folder: Path, *, profile: Profile, lineage: Lineage | None = None, metrics: Mapping[str, float] | None = None
 ) -> None:
-    """Write `judge.json` into a checkpoint folder that has its tokenizer already. It names the format, also if the
-    profile does not: the model was trained with the default format then.
+    """Write `judge.json` into a checkpoint folder that has its tokenizer already. It names the format even if
+    the profile does not: the model was trained with the default format then.
 
     Args:
         folder: Checkpoint folder with a tokenizer.json.

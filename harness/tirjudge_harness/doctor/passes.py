@@ -47,7 +47,7 @@ class PassFigures:
     """Figures of one pass. Shares are from 0 to 1, with 95 % intervals."""
 
     accuracy: Estimate
-    """As `tirjudge bench run selfcheck` reports it: equal scores count half, a missing verdict is wrong."""
+    """As `tirjudge bench run selfcheck` reports it: equal scores count as 0.5, a missing verdict is wrong."""
     tool_rate: Estimate
     """Share of rollouts that ran a program."""
     program_errors: Estimate
@@ -143,7 +143,7 @@ def result_of(run: BenchmarkRun, *, wall_s: float) -> SelfcheckPass:
 
 
 def chance_of(marks: Sequence[ComparisonScore]) -> float | None:
-    """Return the accuracy of a judge that guesses; None without items. Two scores that are guessed count half."""
+    """Return the accuracy of a judge that guesses; None without items. Two scores that are guessed count as 0.5."""
     shares = [
         0.5 if mark.outline.mode is Mode.POINTWISE else len(mark.outline.correct) / len(mark.compared) for mark in marks
     ]

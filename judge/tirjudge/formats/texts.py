@@ -32,8 +32,8 @@ _TAGS = re.compile(
     rf"[\s{_INVISIBLE}]*>)",
     re.IGNORECASE,
 )
-"""Tags of the prompts of `tirjudge/2`, in any case, with blanks and invisible characters. A tag with a blank directly
-after `<` is not matched: it is broken already."""
+"""Tags of the prompts of `tirjudge/2`, in upper or lower case, with blanks and invisible characters. A tag with a blank
+directly after `<` is not matched: it is broken already."""
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 

@@ -67,10 +67,10 @@ class Tirjudge2(BlockFormat):
     def blocks(self, text: str, *, names: tuple[str, ...]) -> list[Block]:
         """Return the programs and calls in the text of one turn.
 
-        A block begins at a fence with the name of a tool, in any case; `py`, `python3` and `py3` also mean Python. It
-        ends at the next line that has only a fence of the same kind and at least the same length, at an output fence,
-        or at the end of a turn that ended without an output fence. If the opening fence is indented, the lines lose
-        up to this indentation.
+        A block begins at a fence with the name of a tool, in upper or lower case; `py`, `python3` and `py3` also mean
+        Python. It ends at the next line that has only a fence of the same kind and at least the same length, at an
+        output fence, or at the end of a turn that ended without an output fence. If the opening fence is indented, the
+        lines lose up to this indentation.
         """
         known = {name.lower() for name in names} | (_PYTHON_NAMES if PYTHON in names else set[str]())
         found: list[Block] = []

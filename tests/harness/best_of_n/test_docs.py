@@ -21,7 +21,7 @@ def test_every_method_and_grader_has_its_row(name: str) -> None:
 
 def test_the_defaults_are_those_of_the_code() -> None:
     assert f"groups of `group_size` ({GROUP_SIZE})" in PAGE
-    assert f"with weight {VERIFIED_WEIGHT:g} if" in PAGE
+    assert f"has weight {VERIFIED_WEIGHT:g} if" in PAGE
 
 
 def test_the_example_chooses_the_response_that_follows_the_instructions(capsys: pytest.CaptureFixture[str]) -> None:
