@@ -161,6 +161,9 @@ class BiasedModel(Qwen3):
         config: sizes of the model.
         seed: seed of the weights.
         bias: id -> number to add to its logit at every position.
+
+    Attributes:
+        bias_after: number of tokens of a sequence -> like `bias`, for the token that follows.
     """
 
     def __init__(self, config: Qwen3Config, *, seed: int = 0, bias: Mapping[int, float] | None = None) -> None:
@@ -168,9 +171,14 @@ class BiasedModel(Qwen3):
         self.bias = np.zeros(config.vocab_size, dtype=np.float32)
         for token_id, value in (bias or {}).items():
             self.bias[token_id] = value
+        self.bias_after: dict[int, Mapping[int, float]] = {}
 
     def forward(self, spans: Sequence[Span], *, cache: KVCache) -> np.ndarray:
-        return super().forward(spans, cache=cache) + self.bias
+        logits = super().forward(spans, cache=cache) + self.bias
+        for row, span in zip(logits, spans, strict=True):
+            for token_id, value in self.bias_after.get(span.start + len(span.token_ids), {}).items():
+                row[token_id] += value
+        return logits
 
 
 class ForcedModel(Qwen3):

@@ -1,0 +1,160 @@
+"""Probabilities of labels over real vocabularies, compared with a sum over all token sequences that spell them."""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+
+from tests.families.models import BiasedModel, Families, TinyModel, each_family
+from tirjudge.engines.embedded import EmbeddedEngine, KVCache, Span, log_softmax
+from tirjudge.formats.blocks import SCORES
+from tirjudge.labels import LabelPlace, place_of_labels
+
+LETTERS = tuple(string.ascii_uppercase)
+BIAS = 24.0
+"""Added to the logits of tokens that spell a label, so that labels have most of the probability."""
+
+CASES = pytest.mark.parametrize(
+    ("tag", "labels"),
+    [("preference", ("A", "B")), ("preference", LETTERS), ("score", SCORES)],
+    ids=["AB", "A-Z", "1-10"],
+)
+
+
+class Sums:
+    """Sums over all token sequences of a model, token by token, without the code under test."""
+
+    def __init__(self, engine: EmbeddedEngine) -> None:
+        self.model = engine.model
+        self.bytes_of = engine.tokenizer.bytes_of
+        self._rows: dict[tuple[int, ...], np.ndarray] = {}
+
+    def row(self, ids: tuple[int, ...]) -> np.ndarray:
+        """Return the log-probability of every token after a sequence."""
+        if ids not in self._rows:
+            cache = KVCache(self.model, num_slots=1, context_tokens=1024)
+            span = Span(slot=0, start=0, token_ids=ids)
+            self._rows[ids] = log_softmax(self.model.forward([span], cache=cache).astype(np.float64))[0]
+        return self._rows[ids]
+
+    def continuing(self, rest: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield every token that begins the text `rest`, or reaches beyond it into the closing tag."""
+        for token_id, token in self.bytes_of.items():
+            if token and (rest.startswith(token) or (rest + b"</").startswith(token)):
+                yield token_id, token
+
+    def probability(self, ids: tuple[int, ...], rest: bytes, *, longer: Sequence[bytes]) -> float:
+        """Return the probability of the text `rest` after a sequence, without the texts that go on with one of
+        `longer`."""
+        row = self.row(ids) if rest or longer else np.zeros(1)
+        if not rest:
+            spelled = {token_id for more in longer for token_id, _ in self.continuing(more)}
+            return 1.0 - math.fsum(math.exp(row[token_id]) for token_id in spelled)
+        return math.fsum(
+            math.exp(row[token_id])
+            * (
+                self.probability((*ids, token_id), rest[len(token) :], longer=longer)
+                if len(token) <= len(rest)
+                else 1.0
+            )
+            for token_id, token in self.continuing(rest)
+        )
+
+
+async def place_in(text: str, *, tag: str, between: str, labels: Sequence[str], engine: EmbeddedEngine) -> LabelPlace:
+    opens = text.index(f"<{tag}>")
+    opened = opens + len(f"<{tag}>")
+    found = await place_of_labels(
+        engine.tokenizer.encode_now(text),
+        text,
+        opens=opens,
+        opened=opened,
+        start=opened + len(between),
+        labels=labels,
+        closing=f"</{tag}>",
+        tokenizer=engine.tokenizer,
+    )
+    assert found is not None
+    return found
+
+
+def favor_labels(engine: EmbeddedEngine, place: LabelPlace, *, num_ids: int, labels: Sequence[str]) -> None:
+    """Give the tokens that spell a label most of the probability, at each of the next positions."""
+    assert isinstance(engine.model, BiasedModel)
+    ids_of = {token: token_id for token_id, token in engine.tokenizer.bytes_of.items()}
+    texts = [(place.opening + label).encode() for label in labels]
+    parts = {text[start:end] for text in texts for start in range(len(text)) for end in range(start + 1, len(text) + 1)}
+    whole = {label.encode() for label in labels} | {place.opening.encode()}
+
+    def favored(pieces: set[bytes]) -> dict[int, float]:
+        ends = tuple(whole - {b""})
+        return {ids_of[piece]: BIAS if piece.endswith(ends) else BIAS - 8 for piece in pieces if piece in ids_of}
+
+    first = {text[:end] for text in texts for end in range(1, len(text) + 1)}
+    later = parts - first - {b"0"} if place.opening else {b"0"}
+    engine.model.bias_after = {num_ids: favored(first), num_ids + 1: favored(later), num_ids + 2: favored(parts)}
+
+
+@CASES
+@pytest.mark.parametrize("between", ["", "\n"], ids=["directly", "after a line break"])
+@each_family
+async def test_label_probabilities_equal_the_sum_over_all_token_sequences(
+    family: str, between: str, tag: str, labels: tuple[str, ...], tiny_model: TinyModel
+) -> None:
+    engine = tiny_model(family)
+    text = f"The second one counts wrong.\n<{tag}>{between}{labels[0]}</{tag}>"
+    place = await place_in(text, tag=tag, between=between, labels=labels, engine=engine)
+    prefix = tuple(engine.tokenizer.encode_now(text)[: place.num_ids])
+    favor_labels(engine, place, num_ids=len(prefix), labels=labels)
+    read = await engine.read_labels(prefix, labels=labels, opening=place.opening, closing=place.closing, session="s")
+    assert read is not None
+    assert math.fsum(map(math.exp, read.values())) >= 0.5
+    sums = Sums(engine)
+    for label in labels:
+        longer = [other[len(label) :].encode() for other in labels if other != label and other.startswith(label)]
+        expected = sums.probability(prefix, (place.opening + label).encode(), longer=longer)
+        assert read[label] == pytest.approx(math.log(expected), abs=1e-3)
+
+
+@each_family
+async def test_a_letter_that_is_joined_with_the_tag_has_no_advantage(family: str, tiny_model: TinyModel) -> None:
+    """In Tekken only `>A` is a token. A model that gives `A` and `B` the same probability, however spelled, is undecided."""
+    engine = tiny_model(family)
+    text = "So: <preference>A</preference>"
+    place = await place_in(text, tag="preference", between="", labels=("A", "B"), engine=engine)
+    assert place.opening == ">"
+    prefix = engine.tokenizer.encode_now(text)[: place.num_ids]
+    ids_of = {token: token_id for token_id, token in engine.tokenizer.bytes_of.items()}
+    joined = [ids_of[piece] for piece in (b">A", b">B") if piece in ids_of]
+    assert isinstance(engine.model, BiasedModel)
+    engine.model.bias_after = {
+        len(prefix): {ids_of[b">"]: 200.0, **dict.fromkeys(joined, 100.0)},
+        len(prefix) + 1: {ids_of[b"A"]: 200.0, ids_of[b"B"]: 200.0},
+    }
+    read = await engine.read_labels(prefix, labels=("A", "B"), opening=">", closing="</", session="s")
+    assert read is not None
+    row = Sums(engine).row((*prefix, ids_of[b">"]))
+    assert read["A"] - read["B"] == pytest.approx(row[ids_of[b"A"]] - row[ids_of[b"B"]], abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("family", "joined"),
+    [
+        pytest.param(family, joined, marks=[pytest.mark.xdist_group(f"family-{family}"), *marks])
+        for family, joined, marks in (
+            ("qwen3", set(LETTERS) - {*"QUWY"}, ()),
+            ("llama3", set(LETTERS) - {*"QUWY"}, (pytest.mark.slow,)),
+            ("llama4", set(LETTERS) - {*"QUXYZ"}, (pytest.mark.slow,)),
+            ("tekken", {"A"}, (pytest.mark.slow,)),
+        )
+    ],
+)
+async def test_vocabularies_join_some_letters_with_the_end_of_a_tag(
+    family: str, joined: set[str], families: Families
+) -> None:
+    tokens = await families.tokenizer(family).tokens_of([f">{letter}" for letter in LETTERS])
+    assert {text[1:] for text, ids in tokens.items() if ids} == joined
