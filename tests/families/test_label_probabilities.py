@@ -48,8 +48,8 @@ class Sums:
                 yield token_id, token
 
     def probability(self, ids: tuple[int, ...], rest: bytes, *, longer: Sequence[bytes]) -> float:
-        """Return the probability of the text `rest` after a sequence, without the texts that go on with one of
-        `longer`."""
+        """Return the probability of the text `rest` after a sequence, without the texts in which one of `longer`
+        follows."""
         row = self.row(ids) if rest or longer else np.zeros(1)
         if not rest:
             spelled = {token_id for more in longer for token_id, _ in self.continuing(more)}
