@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from tests.waiting import until
 from tirjudge_sandbox import SandboxPool
+
+LONGEST_GROUPS = ("vllm", "verl")
+"""Groups of tests that run in one process and take the longest, including the installation of their environments."""
 
 HIDDEN, HEADS, HEAD_DIM, CONTEXT = 16, 2, 8, 4096
 
@@ -25,10 +28,14 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Start the slow tests first, and those that share one environment before the others, so that no process works
-    alone at the end of a run. A random order is left as it is."""
+    """Start the slow tests first, so that no process works alone at the end of a run. A random order is left as it is."""
     if not config.getoption("random_order_enabled", False):
-        items.sort(key=lambda item: (not item.get_closest_marker("slow"), not item.get_closest_marker("xdist_group")))
+        items.sort(key=lambda item: (not _is_in(item, LONGEST_GROUPS), not item.get_closest_marker("slow")))
+
+
+def _is_in(item: pytest.Item, groups: Collection[str]) -> bool:
+    marker = item.get_closest_marker("xdist_group")
+    return marker is not None and marker.args[0] in groups
 
 
 @pytest.fixture(name="until")
