@@ -52,7 +52,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def _group_of(nodeid: str) -> str | None:
-    """Return the group of a test: the tests of one environment, one cluster or one vocabulary."""
+    """Return the group of a test: the tests of one environment, one cluster or one vocabulary. They share what is slow to
+    start."""
     if nodeid.startswith("tests/families/"):
         return next((f"family-{name}" for name in ("qwen3", "llama3", "llama4", "tekken") if name in nodeid), None)
     return next((group for path, group in GROUPS.items() if nodeid.startswith(path)), None)

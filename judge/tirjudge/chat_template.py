@@ -32,8 +32,6 @@ from tirjudge.template_options import NO_THINKING, PROBE_TEXT, TemplateOptions, 
 CHATML = resources.files("tirjudge").joinpath("chatml.jinja").read_text(encoding="utf-8")
 """Template of a checkpoint folder that has none."""
 
-THOUGHT, THOUGHT_END = "<think>", "</think>"
-
 _PROBE = ({"role": "user", "content": PROBE_TEXT},)
 
 
@@ -156,21 +154,10 @@ class ChatTemplate:
         lexed = _environment().lex(self.source)
         return frozenset(tag for _, kind, text in lexed if kind in ("data", "string") for tag in tag_literals(text))
 
-    @cached_property
-    def opens_thought(self) -> bool:
-        """Whether the start of the answer, as rendered with the options, ends inside an open `<think>`."""
-        start = self._start_of_answer
-        return start.rfind(THOUGHT) > start.rfind(THOUGHT_END)
-
     @property
     def is_harmony(self) -> bool:
         """Whether the model writes in channels, as gpt-oss does."""
         return "<|channel|>" in self.source
-
-    @cached_property
-    def _start_of_answer(self) -> str:
-        prompt, messages = self.render(_PROBE), self.render(_PROBE, add_generation_prompt=False)
-        return prompt.removeprefix(messages) if prompt.startswith(messages) else ""
 
     def _rendered(
         self,

@@ -32,7 +32,7 @@ def wheel(pytestconfig: pytest.Config) -> Wheel:
 
 
 Environment = Callable[[str], Path]
-"""Returns the interpreter of a separate environment with a package, such as `verifiers==0.4.0`."""
+"""Returns the interpreter of a separate environment with one or several packages, such as `verifiers==0.4.0`."""
 
 
 @pytest.fixture(scope="session")
@@ -43,13 +43,18 @@ def environment(pytestconfig: pytest.Config) -> Environment:
 
 
 def installed(requirement: str, *, folder: Path) -> Path:
-    """Create an environment for a package whose dependencies conflict with ours, unless the cache has it."""
+    """Create an environment for a package whose dependencies conflict with ours, unless the cache has it.
+
+    Args:
+        requirement: one requirement, or several with spaces between them.
+        folder: folder of all environments.
+    """
     target, done = folder / requirement, folder / f"{requirement}.done"
     python = target / "bin" / "python"
     with locked(folder / f"{requirement}.lock"):
         if not done.exists():
             venv.create(target, with_pip=True, clear=True)
-            _pip(str(python), "install", requirement, requirement=requirement)
+            _pip(str(python), "install", *requirement.split(), requirement=requirement)
             done.touch()
     return python
 

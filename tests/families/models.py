@@ -38,14 +38,9 @@ FAST = ("qwen3",)
 
 each_family = pytest.mark.parametrize(
     "family",
-    [
-        pytest.param(
-            name, marks=[pytest.mark.xdist_group(f"family-{name}"), *([] if name in FAST else [pytest.mark.slow])]
-        )
-        for name in VOCABULARIES
-    ],
+    [pytest.param(name, marks=[] if name in FAST else [pytest.mark.slow]) for name in VOCABULARIES],
 )
-"""Runs a test for each family. The tests of one family run in one process, which loads the tokenizer once."""
+"""Runs a test for each family."""
 
 
 def trl_template(name: str) -> str:

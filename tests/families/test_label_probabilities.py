@@ -144,7 +144,7 @@ async def test_a_letter_that_is_joined_with_the_tag_has_no_advantage(family: str
 @pytest.mark.parametrize(
     ("family", "joined"),
     [
-        pytest.param(family, joined, marks=[pytest.mark.xdist_group(f"family-{family}"), *marks])
+        pytest.param(family, joined, marks=marks)
         for family, joined, marks in (
             ("qwen3", set(LETTERS) - {*"QUWY"}, ()),
             ("llama3", set(LETTERS) - {*"QUWY"}, (pytest.mark.slow,)),

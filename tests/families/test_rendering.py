@@ -108,11 +108,7 @@ def test_thinking_is_switched_off_by_default(families: Families) -> None:
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize(
     ("name", "family"),
-    [
-        pytest.param(name, family, marks=pytest.mark.xdist_group(f"family-{family}"))
-        for prefix, family in (("qwen", "qwen3"), ("llama3", "llama3"))
-        for name in trl_templates(prefix)
-    ],
+    [(name, family) for prefix, family in (("qwen", "qwen3"), ("llama3", "llama3")) for name in trl_templates(prefix)],
 )
 def test_every_template_of_a_family_is_encoded_as_in_transformers(
     name: str, family: str, options: str, families: Families, reference: Reference

@@ -129,12 +129,6 @@ def test_thinking_is_off_by_default_where_the_template_has_the_option() -> None:
     )
 
 
-def test_an_open_thought_is_recognised() -> None:
-    assert not ChatTemplate(THINKING).opens_thought
-    assert ChatTemplate(THINKING, kwargs={"enable_thinking": True}).opens_thought
-    assert not ChatTemplate("Write <think> first. " + CHATML).opens_thought
-
-
 def test_tags_are_the_tag_shaped_literals_of_the_template() -> None:
     source = "{% if 1<b>c %}<think>{% endif %}{{ '</think>' }}[INST] {{ x['ROLE'] }}<tool_call>{# <comment> #}< no >"
     template = ChatTemplate(source + CHATML, kwargs={"b": 2, "c": 1, "x": {}})

@@ -24,7 +24,6 @@ from tirjudge_harness.options import JudgeOptions, Tools
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.ray,
-    pytest.mark.xdist_group("ray"),
     # Ray may end a driver whose raylet does not answer in time, on a loaded machine. The tested code is not the cause.
     pytest.mark.flaky(reruns=1, only_rerun="DriverEndedByRay"),
 ]

@@ -19,7 +19,6 @@ from tirjudge.types import JudgeRequest, Judgment
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.ray,
-    pytest.mark.xdist_group("ray"),
     # Ray may end a driver whose raylet does not answer in time, on a loaded machine. The tested code is not the cause.
     pytest.mark.flaky(reruns=1, only_rerun="DriverEndedByRay"),
 ]

@@ -1,37 +1,34 @@
-"""`tirjudge serve --chat-url` with the HTTP server of llama.cpp as the model.
-
-It needs an interpreter with xllamacpp and gguf, named by TIRJUDGE_LLAMA_CPP_PYTHON:
-
-    python -m venv llama && llama/bin/pip install xllamacpp==2026.10.11549 gguf==0.19.0
-"""
+"""`tirjudge serve --chat-url` with the HTTP server of llama.cpp as the model, in a separate environment."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.chat_routes import ITEMS, judge_server_with, judgments_of_items, unexpected_answers
+from tests.clients.wheels import Environment, environment
 from tests.servers import ServerProcess, run_command, wait_until_ready
 from tirjudge.http.exchange import EngineRefused
 from tirjudge.model import bundled_checkpoint
 from tirjudge_web.process import bind, url_of
 
-PYTHON = os.environ.get("TIRJUDGE_LLAMA_CPP_PYTHON")
+LLAMA_CPP = "xllamacpp==2026.10.11549 gguf==0.19.0"
 SCRIPT = Path(__file__).parents[1] / "chat_llama_cpp.py"
 KEY = "sk-llama-0123456789"
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(PYTHON is None, reason="TIRJUDGE_LLAMA_CPP_PYTHON is not set")]
+__all__ = ["environment"]
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def llama_cpp(tmp_path: Path) -> Iterator[ServerProcess]:
+def llama_cpp(environment: Environment, tmp_path: Path) -> Iterator[ServerProcess]:
     """A llama.cpp server with the bundled judge, a context of 3,072 tokens, and an API key."""
     with bind("127.0.0.1", port=0) as bound:
         port = url_of(bound).rpartition(":")[2]
-    command = [str(PYTHON), str(SCRIPT), str(bundled_checkpoint())]
+    command = [str(environment(LLAMA_CPP)), str(SCRIPT), str(bundled_checkpoint())]
     with (
         open(tmp_path / "log", "w") as log,
         run_command(port, KEY, state=tmp_path, command=command, stderr=log) as process,

@@ -30,8 +30,6 @@ from tirjudge_training.trainers.verl.launch import (
 from tirjudge_training.trainers.verl.options import check_options, check_settings, hydra_arguments, requirements
 from tirjudge_training.training_data import TrainingData
 
-pytestmark = pytest.mark.xdist_group("verl")  # one environment, one run of `verl_inside.py`
-
 RL = RLSettings()
 
 

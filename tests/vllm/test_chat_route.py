@@ -10,7 +10,7 @@ import pytest
 from tests.chat_routes import ITEMS, judge_server_with, judgments_of_items, unexpected_answers
 from tests.vllm.server import VLLMServer
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.xdist_group("vllm")]  # one environment, one server
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 
 async def test_every_route_answers_with_the_chat_route_of_vllm(server: VLLMServer, tmp_path: Path) -> None:

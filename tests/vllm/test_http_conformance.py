@@ -6,7 +6,7 @@ from tests.vllm.conformance import *  # noqa: F403
 from tests.vllm.http_conformance import *  # noqa: F403
 from tirjudge.engines.vllm import VLLMEngine
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.xdist_group("vllm")]  # one environment, one server
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 
 @pytest.fixture

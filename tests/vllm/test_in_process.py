@@ -11,7 +11,7 @@ import pytest
 
 from tests.vllm.server import SETTINGS
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.xdist_group("vllm")]  # one environment, one server
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 
 def test_the_in_process_engine_passes_the_tests_of_every_engine(python: Path, served: Path):

@@ -24,7 +24,7 @@ from tirjudge.types import JudgeRequest, Mode, Rollout, Sampling, StopReason
 
 __all__ = ["families", "wheel"]
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.xdist_group("vllm")]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 SHAPE = {
     "hidden_size": 1024,

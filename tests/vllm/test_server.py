@@ -22,7 +22,7 @@ from tirjudge.request_context import coming_from
 from tirjudge.types import Sampling
 from tirjudge_sandbox import SandboxPool
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.xdist_group("vllm")]  # one environment, one server
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 LETTERS = tuple(range(64, 96))
 """Token ids for random turns that end only at their token budget."""

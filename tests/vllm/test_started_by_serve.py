@@ -27,7 +27,7 @@ from tirjudge.model import fingerprint
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_sandbox import SandboxPool
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.xdist_group("vllm")]  # one environment, one server
+pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 
 MAIN = [sys.executable, "-c", "from tirjudge.cli import main; main()"]
 

@@ -12,7 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+import threading
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -39,6 +41,12 @@ BLOCK_ROWS = 64
 
 WAVE_ROWS = 100_000
 """Maximum number of rows in the object store of the cluster. The actors restart between two waves."""
+
+THREADS_END_S = 30.0
+"""Maximum seconds to wait for the threads of Ray Data before the connection to the cluster is closed."""
+
+_THREADS_WITHOUT_WORK = ("asyncio", "Prefetcher")
+"""Names of threads that never end: those of `asyncio.to_thread`, and Ray's thread for prefetching, which is not used."""
 
 STOPPED = "stopped"
 """Value of `error_kind` in a row that is not a result, but states why an actor stopped."""
@@ -98,12 +106,14 @@ class OnRay:
         context.enable_progress_bars = False
         context.print_on_execution_start = False
         context.max_errored_blocks = -1
+        others = set(threading.enumerate())
         try:
             self._warn_if_no_node_has_room()
             identity = await self._identity(opening)
             yield OpenedOnRay(identity=identity, settings=self, opening=opening, place=place)
         finally:
             if is_ours:
+                await asyncio.to_thread(_wait_for_threads_of_ray, others)
                 ray.shutdown()
 
     def _warn_if_no_node_has_room(self) -> None:
@@ -217,6 +227,21 @@ def _join(address: str | None) -> None:
         raise ClusterError(f"cannot connect to a Ray cluster: {error}") from error
 
 
+def _wait_for_threads_of_ray(others: Set[threading.Thread]) -> None:
+    """Wait for the threads that Ray Data started, for at most `THREADS_END_S` in total.
+
+    A run that stops early leaves them behind. Ray ends the process, with exit code 1, if one of them uses the connection
+    to the cluster after it was closed.
+
+    Args:
+        others: threads that were running before.
+    """
+    deadline = time.monotonic() + THREADS_END_S
+    for thread in set(threading.enumerate()) - others:
+        if not thread.name.startswith(_THREADS_WITHOUT_WORK):
+            thread.join(timeout=max(0.0, deadline - time.monotonic()))
+
+
 def _identity_of(opening: Opening) -> Mapping[str, Any]:
     async def identity() -> Mapping[str, Any]:
         async with opening() as judge:
@@ -231,7 +256,8 @@ async def _blocks(results: ray.data.Dataset) -> AsyncGenerator[pa.Table, None]:
     Raises:
         RoundEnded: Ray failed.
     """
-    blocks = iter(results.iter_batches(batch_size=None, batch_format="pyarrow"))
+    # no prefetching, because Ray does not stop the thread that prefetches if the reading stops early
+    blocks = iter(results.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0))
     reading = None
     try:
         while True:
