@@ -59,7 +59,8 @@ async def _turn_events(
     """Yield each turn until the queue returns None, and None as a heartbeat when no turn ends in time."""
     while True:
         try:
-            turn = await asyncio.wait_for(turns.get(), heartbeat_s)
+            async with asyncio.timeout(heartbeat_s):
+                turn = await turns.get()
         except TimeoutError:
             yield None
             continue

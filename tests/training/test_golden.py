@@ -7,6 +7,7 @@ import hashlib
 from itertools import islice
 from random import Random
 
+from tirjudge.chat_template import CHATML, ChatTemplate
 from tirjudge.types import Mode
 from tirjudge_training.bundled.build import bundled_profile
 from tirjudge_training.bundled.sft import draw_mixed, render_example
@@ -20,7 +21,7 @@ def digest(*texts: str) -> str:
 
 
 def test_synthetic_data_match_their_hashes() -> None:
-    profile = bundled_profile()
+    profile, chat = bundled_profile(), ChatTemplate(CHATML)
     drawn = [
         example
         for mode in Mode
@@ -33,7 +34,7 @@ def test_synthetic_data_match_their_hashes() -> None:
     drawn += islice(draw_mixed(rng=Random(1), mode_shares=(0.4, 0.35, 0.25), mixture=Mixture(), erring=errors), 60)
     items = [item for mode in Mode for item in generate_items(mode, count=20, seed=3, mixture=Mixture())]
     assert {
-        "prompts": digest(*(render_example(example, profile=profile) for example in drawn)),
+        "prompts": digest(*(render_example(example, profile=profile, chat=chat) for example in drawn)),
         "judgments": digest(*(segment.text for example in drawn for segment in segments(example))),
         "items": digest(*(repr((item.id, item.prompt, item.responses, item.best, item.order)) for item in items)),
     } == {"prompts": "17a132e49a3a81c2", "judgments": "6988c08e42847390", "items": "1d18e4a9af90d318"}

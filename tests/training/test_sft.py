@@ -28,6 +28,7 @@ from tirjudge_training.bundled.sft import (
     train_sft,
 )
 from tirjudge_training.bundled.tokenizer import END_OF_TURN, TAGS
+from tirjudge_training.bundled.vocabulary import Vocabulary
 from tirjudge_training.synthetic.examples import segments
 
 SMALL = BundledRecipe(
@@ -47,16 +48,22 @@ PROFILE = bundled_profile()
 
 
 @pytest.fixture(scope="module")
-def tokenizer():
+def vocabulary() -> Vocabulary:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tirjudge_training.bundled.build.TOKENIZER_EXAMPLES", 300)
-        return make_tokenizer(SMALL, PROFILE)
+        tokenizer = make_tokenizer(SMALL, PROFILE)
+        return Vocabulary(tokenizer_json=tokenizer.to_str(), num_ids=SMALL.vocab_size)
 
 
 @pytest.fixture(scope="module")
-def model(tokenizer):
+def tokenizer(vocabulary):
+    return vocabulary.tokenizer
+
+
+@pytest.fixture(scope="module")
+def model(vocabulary):
     torch.manual_seed(0)
-    return Qwen3ForCausalLM(model_config(SMALL, tokenizer, context_tokens=512, eos=END_OF_TURN)).eval()
+    return Qwen3ForCausalLM(model_config(SMALL, vocabulary, context_tokens=512, eos=END_OF_TURN)).eval()
 
 
 def drawn(num: int):
@@ -71,17 +78,17 @@ def test_fences_and_tags_are_single_tokens_and_encoding_is_lossless(tokenizer) -
     assert tokenizer.get_vocab_size() <= SMALL.vocab_size
 
 
-def test_loss_is_computed_only_on_text_of_the_model(tokenizer) -> None:
+def test_loss_is_computed_only_on_text_of_the_model(tokenizer, vocabulary) -> None:
     for example in drawn(60):
-        row = encode_example(example, tokenizer=tokenizer, profile=PROFILE, whole=True)
+        row = encode_example(example, vocabulary=vocabulary, profile=PROFILE, whole=True)
         written = [tokenizer.decode(list(row.ids[a:b]), skip_special_tokens=False) for a, b in row.loss_from]
         assert written == [part.text for part in segments(example) if part.by_model]
         prompt = tokenizer.decode(list(row.ids[: row.loss_from[0][0]]), skip_special_tokens=False)
-        assert prompt == render_example(example, profile=PROFILE)
+        assert prompt == render_example(example, profile=PROFILE, chat=vocabulary.chat)
 
 
-def test_batches_contain_every_row_once_with_shifted_targets(tokenizer) -> None:
-    rows = make_shard(SMALL, PROFILE, tokenizer.to_str(), 0)
+def test_batches_contain_every_row_once_with_shifted_targets(vocabulary) -> None:
+    rows = make_shard(SMALL, PROFILE, vocabulary, 0)
     batches, left = full_batches(rows, batch_tokens=2048)
     rebuilt = [row.ids for row in left]
     assert 0 < len(left) < len(rows) / 2
@@ -95,21 +102,21 @@ def test_batches_contain_every_row_once_with_shifted_targets(tokenizer) -> None:
 
 
 @pytest.mark.slow
-def test_leftover_rows_are_used_with_the_next_shard(tokenizer) -> None:
+def test_leftover_rows_are_used_with_the_next_shard(vocabulary) -> None:
     recipe, shards = replace(SMALL, num_workers=1, batch_tokens=2048), range(4)
     num_steps, num_rows, left = 0, 0, []
     for shard in shards:
-        rows = make_shard(recipe, PROFILE, tokenizer.to_str(), shard)
+        rows = make_shard(recipe, PROFILE, vocabulary, shard)
         batches, left = full_batches(left + rows, batch_tokens=2048)
         num_steps += min(recipe.examples_per_shard // recipe.examples_per_step, len(batches))
         num_rows += len(rows)
-    steps = islice(batches_for_steps(recipe, rank=0, profile=PROFILE, tokenizer_json=tokenizer.to_str()), num_steps)
+    steps = islice(batches_for_steps(recipe, rank=0, profile=PROFILE, vocabulary=vocabulary), num_steps)
     assert sum(len(batch.ids) for step in steps for batch in step) == num_rows - len(left)
     assert len(left) < num_rows / 8
 
 
-def test_steps_contain_every_batch_once_and_have_similar_costs(tokenizer) -> None:
-    rows = [row for shard in range(4) for row in make_shard(SMALL, PROFILE, tokenizer.to_str(), shard)]
+def test_steps_contain_every_batch_once_and_have_similar_costs(vocabulary) -> None:
+    rows = [row for shard in range(4) for row in make_shard(SMALL, PROFILE, vocabulary, shard)]
     batches, _ = full_batches(rows, batch_tokens=1024)
     steps = deal(batches, num_steps=len(batches) // 5)
     assert sorted(id(batch) for step in steps for batch in step) == sorted(map(id, batches))
@@ -118,9 +125,9 @@ def test_steps_contain_every_batch_once_and_have_similar_costs(tokenizer) -> Non
     assert max(costs) - min(costs) <= max(batch.cost for batch in batches)
 
 
-def test_shared_prefix_does_not_change_the_states(model, tokenizer) -> None:
+def test_shared_prefix_does_not_change_the_states(model, vocabulary) -> None:
     pairs = PromptKind(mode=Mode.PAIRWISE, tools=True, num_responses=2)
-    rows = [row for row in make_shard(SMALL, PROFILE, tokenizer.to_str(), 0) if row.kind == pairs][:4]
+    rows = [row for row in make_shard(SMALL, PROFILE, vocabulary, 0) if row.kind == pairs][:4]
     batch = one_batch(rows)
     assert len(batch.shared) > 50
     places = torch.arange(batch.ids.numel())[::3]
@@ -135,11 +142,11 @@ def test_shared_prefix_does_not_change_the_states(model, tokenizer) -> None:
     torch.testing.assert_close(nothing_shared, oracle.flatten(0, 1), atol=1e-4, rtol=1e-4)
 
 
-def test_loss_is_the_cross_entropy_of_model_tokens(model, tokenizer) -> None:
-    row = encode_example(drawn(1)[0], tokenizer=tokenizer, profile=PROFILE, whole=True)
+def test_loss_is_the_cross_entropy_of_model_tokens(model, vocabulary) -> None:
+    row = encode_example(drawn(1)[0], vocabulary=vocabulary, profile=PROFILE, whole=True)
     batch = one_batch([row])
     with torch.no_grad():
-        loss, num_targets = batch_loss(model, batch)
+        loss, num_targets = batch_loss(model, batch, vocabulary=vocabulary)
         logprobs = model(input_ids=torch.tensor([row.ids])).logits[0].log_softmax(-1)
     expected = -sum(logprobs[i - 1, row.ids[i]] for a, b in row.loss_from for i in range(a, b))
     assert num_targets == sum(b - a for a, b in row.loss_from)
@@ -154,9 +161,9 @@ def test_learning_rate_rises_stays_and_falls_to_zero() -> None:
 
 
 @pytest.mark.slow
-def test_two_workers_learn_and_losses_are_reproducible(tokenizer) -> None:
+def test_two_workers_learn_and_losses_are_reproducible(vocabulary) -> None:
     def losses() -> list[float]:
-        steps = train_sft(recipe=SMALL, profile=PROFILE, tokenizer=tokenizer, eos=END_OF_TURN)
+        steps = train_sft(recipe=SMALL, profile=PROFILE, vocabulary=vocabulary, eos=END_OF_TURN)
         return [report.loss for report in steps]
 
     first = losses()

@@ -42,7 +42,7 @@ class Policy(Protocol):
 
 
 class EmbeddedPolicy:
-    """A policy with the embedded engine and a sandbox, for models with up to 20M parameters.
+    """A policy with the embedded engine and a sandbox, for models with up to 40M parameters.
 
     Args:
         checkpoint: Folder with the initial weights, the tokenizer and the profile.

@@ -13,8 +13,9 @@ from safetensors import SafetensorError, deserialize
 
 from tirjudge.errors import CheckpointError
 
-MAX_PARAMETERS = 20_000_000
-"""Maximum model size. The weights of a larger model do not fit a CPU's cache, and vLLM is faster even on a CPU."""
+MAX_PARAMETERS = 40_000_000
+"""Maximum model size. It admits a judge of a few million parameters with a vocabulary of 150,000 tokens. For larger
+models, vLLM is faster even on a CPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

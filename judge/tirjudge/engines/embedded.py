@@ -1,4 +1,4 @@
-"""Embedded engine: continuous batching in NumPy for Qwen3 models of up to 20M parameters, without torch or a GPU.
+"""Embedded engine: continuous batching in NumPy for Qwen3 models of up to 40M parameters, without torch or a GPU.
 
 Larger models need vLLM. The module has three parts: `Qwen3` computes logits, `KVCache` stores keys and values,
 `EmbeddedEngine` schedules requests.

@@ -347,7 +347,8 @@ class FleetEngine(BaseEngine):
         A worker that times out may be busy, so the last worker in use is never excluded for that.
         """
         try:
-            served = await asyncio.wait_for(worker.engine.ready(), WATCH_S)
+            async with asyncio.timeout(WATCH_S):
+                served = await worker.engine.ready()
         except TimeoutError:
             worker.num_missed, worker.seen_at = worker.num_missed + 1, None
             has_others = any(other.problem is None for other in self._workers if other is not worker)

@@ -141,7 +141,8 @@ class EngineWorker(Worker):
         progress = None
         if self.num_running:
             with suppress(TimeoutError):
-                progress = await asyncio.wait_for(self.engine.progress(), within_s)
+                async with asyncio.timeout(within_s):
+                    progress = await self.engine.progress()
         if progress is None:
             self.seen_at = None
             return 0.0
@@ -182,7 +183,8 @@ async def in_time(answer: Awaitable[T], *, url: str) -> T:
         EngineUnavailable: no answer within `LOOK_TIMEOUT_S`.
     """
     try:
-        return await asyncio.wait_for(answer, LOOK_TIMEOUT_S)
+        async with asyncio.timeout(LOOK_TIMEOUT_S):
+            return await answer
     except TimeoutError as error:
         raise EngineUnavailable(f"{url}: no answer within {LOOK_TIMEOUT_S:g} s") from error
 

@@ -59,7 +59,8 @@ class Worker:
         while self.problem is not None:
             await asyncio.sleep(shortest_s)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.hurried.wait(), pause_s - shortest_s)
+                async with asyncio.timeout(pause_s - shortest_s):
+                    await self.hurried.wait()
             self.hurried.clear()
             pause_s = min(2 * pause_s, longest_s)
             self.problem = await look()

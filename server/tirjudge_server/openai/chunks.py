@@ -171,7 +171,8 @@ async def _blocks(
 async def _turn_blocks(turns: asyncio.Queue[str | None], *, writer: _Writer) -> AsyncGenerator[bytes, None]:
     while True:
         try:
-            text = await asyncio.wait_for(turns.get(), HEARTBEAT_S)
+            async with asyncio.timeout(HEARTBEAT_S):
+                text = await turns.get()
         except TimeoutError:
             yield HEARTBEAT
             continue

@@ -395,9 +395,9 @@ async def test_an_engine_failure_fails_every_request_with_its_cause(make_engine:
 
 
 def test_a_large_model_is_rejected_before_its_weights_are_read(checkpoint, tmp_path: Path):
-    config = json.loads((checkpoint.path / "config.json").read_text()) | {"vocab_size": 10**6}
+    config = json.loads((checkpoint.path / "config.json").read_text()) | {"vocab_size": 10**7}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    with pytest.raises(CheckpointError, match=r"M parameters.*20M.*vLLM.*tirjudge serve --engine http://host:8000"):
+    with pytest.raises(CheckpointError, match=r"M parameters.*40M.*vLLM.*tirjudge serve --engine http://host:8000"):
         EmbeddedEngine.load(tmp_path)
 
 

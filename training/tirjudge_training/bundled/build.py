@@ -17,6 +17,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import Qwen3ForCausalLM
 
+from tirjudge.chat_template import CHATML, ChatTemplate
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.formats import FIRST_FORMAT, format_named
 from tirjudge.judge import Judge
@@ -27,6 +28,7 @@ from tirjudge_training.bundled.card import write_card
 from tirjudge_training.bundled.evaluate import TEST_SETS, Score, measure
 from tirjudge_training.bundled.sft import BundledRecipe, StepReport, draw_mixed, render_example, train_sft
 from tirjudge_training.bundled.tokenizer import END_OF_TURN, train_tokenizer, with_template
+from tirjudge_training.bundled.vocabulary import Vocabulary
 from tirjudge_training.checkpoints import replacing, save_tokenizer, weights_sha256, write_checkpoint_file
 from tirjudge_training.synthetic.examples import segments
 
@@ -75,9 +77,10 @@ def make_tokenizer(recipe: BundledRecipe, profile: Profile) -> Tokenizer:
     if recipe.parent is not None:
         return Tokenizer.from_file(str(Path(recipe.parent, "tokenizer.json")))
     drawn = draw_mixed(rng=Random(f"{recipe.seed}/tokenizer"), mode_shares=recipe.mode_shares, mixture=recipe.mixture)
+    chat = ChatTemplate(CHATML)
     texts: list[str] = []
     for example in islice(drawn, TOKENIZER_EXAMPLES):
-        texts.append(render_example(example, profile=profile))
+        texts.append(render_example(example, profile=profile, chat=chat))
         texts += [segment.text for segment in segments(example)]
     return train_tokenizer(texts, vocab_size=recipe.vocab_size)
 
@@ -95,7 +98,8 @@ def train_bundled(recipe: BundledRecipe, *, out: Path, on_step: Callable[[StepRe
     """
     profile = bundled_profile()
     tokenizer = make_tokenizer(recipe, profile)
-    steps = train_sft(recipe=recipe, profile=profile, tokenizer=tokenizer, eos=END_OF_TURN)
+    vocabulary = Vocabulary(tokenizer_json=tokenizer.to_str(), num_ids=recipe.vocab_size)
+    steps = train_sft(recipe=recipe, profile=profile, vocabulary=vocabulary, eos=END_OF_TURN)
     reports: list[StepReport] = []
     while True:
         try:

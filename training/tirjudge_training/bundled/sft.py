@@ -14,26 +14,26 @@ import multiprocessing
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from pathlib import Path
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
-from tokenizers import Tokenizer
 from torch.nn import functional as F
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from tirjudge.chat_template import CHATML, ChatTemplate
+from tirjudge.chat_template import ChatTemplate
 from tirjudge.control_tokens import NONE
 from tirjudge.formats.tirjudge_1 import FORMAT
 from tirjudge.profile import Profile
 from tirjudge.types import Mode
 from tirjudge_training.bundled.qwen3 import hidden_states
+from tirjudge_training.bundled.vocabulary import OTHER, Vocabulary
 from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw_examples, segments
 from tirjudge_training.synthetic.programs import END_OF_CHECKS
 from tirjudge_training.synthetic.teacher_errors import NO_ERRORS, TeacherErrors, with_teacher_errors
@@ -45,8 +45,6 @@ not among the last thousand shapes. Without rounding, almost every batch has a d
 FEW_ROWS = 32
 """Minimum number of rows of one kind that get separate batches. Rows of rarer kinds share batches with lists of other
 lengths."""
-
-CHAT = ChatTemplate(CHATML)
 
 MAX_TOOL_CALLS = 3
 """Limit on tool calls in every training prompt; also the default of a request."""
@@ -155,10 +153,10 @@ class PackedBatch:
         return replace(self, ids=self.ids.to(device), targets=self.targets.to(device))
 
 
-def model_config(recipe: BundledRecipe, tokenizer: Tokenizer, *, context_tokens: int, eos: str) -> Qwen3Config:
-    """Return the model configuration of a recipe; `eos` is the text of the end-of-turn token."""
+def model_config(recipe: BundledRecipe, vocabulary: Vocabulary, *, context_tokens: int, eos: str) -> Qwen3Config:
+    """Return the configuration of the trained model; `eos` is the text of the end-of-turn token."""
     return Qwen3Config(
-        vocab_size=recipe.vocab_size,
+        vocab_size=vocabulary.num_rows,
         hidden_size=recipe.hidden_size,
         intermediate_size=recipe.intermediate_size,
         num_hidden_layers=recipe.num_layers,
@@ -168,11 +166,11 @@ def model_config(recipe: BundledRecipe, tokenizer: Tokenizer, *, context_tokens:
         max_position_embeddings=context_tokens,
         tie_word_embeddings=True,
         bos_token_id=None,
-        eos_token_id=tokenizer.token_to_id(eos),
+        eos_token_id=vocabulary.row(eos),
     )
 
 
-def render_example(example: SyntheticExample, *, profile: Profile) -> str:
+def render_example(example: SyntheticExample, *, profile: Profile, chat: ChatTemplate) -> str:
     """Return the prompt as the serving loop renders it, up to the start of the answer."""
     text = FORMAT.render_prompt(
         example.mode,
@@ -184,26 +182,26 @@ def render_example(example: SyntheticExample, *, profile: Profile) -> str:
         response_chars=min(profile.response_chars, profile.all_responses_chars // len(example.responses)),
         control_tokens=NONE,  # control tokens of this tokenizer are escaped in every prompt
     )
-    return CHAT.render_prompt(text)
+    return chat.render_prompt(text)
 
 
-def encode_example(example: SyntheticExample, *, tokenizer: Tokenizer, profile: Profile, whole: bool) -> PackedRow:
+def encode_example(example: SyntheticExample, *, vocabulary: Vocabulary, profile: Profile, whole: bool) -> PackedRow:
     """Encode one example. Each segment is encoded separately, as in the serving loop.
 
     Args:
         example: The example. One without a program is always encoded completely.
-        tokenizer: Tokenizer of the model.
+        vocabulary: Vocabulary of the model.
         profile: Profile with the limits on the texts in a prompt.
         whole: Whether to encode the complete judgment. False: only up to the end of the checks.
     """
-    ids = list(tokenizer.encode(render_example(example, profile=profile), add_special_tokens=False).ids)
+    ids = list(vocabulary.encode(render_example(example, profile=profile, chat=vocabulary.chat)))
     spans = []
     parts = segments(example) if whole or example.code is None else segments(example)[:1]
     for part in parts:
         text = part.text
         if not whole and example.code is not None:
             text = text[: text.index(END_OF_CHECKS) + len(END_OF_CHECKS)]
-        encoded = tokenizer.encode(text, add_special_tokens=False).ids
+        encoded = vocabulary.encode(text)
         if part.by_model:
             spans.append((len(ids), len(ids) + len(encoded)))
         ids += encoded
@@ -223,14 +221,13 @@ def draw_mixed(
         yield example if erring == NO_ERRORS else with_teacher_errors(example, erring=erring, kinds=kinds, rng=rng)
 
 
-def make_shard(recipe: BundledRecipe, profile: Profile, tokenizer_json: str, index: int) -> list[PackedRow]:
+def make_shard(recipe: BundledRecipe, profile: Profile, vocabulary: Vocabulary, index: int) -> list[PackedRow]:
     """Generate the rows of one shard. The function is pure: equal arguments give equal rows."""
     rng = Random(f"{recipe.seed}/{index}")
-    tokenizer = Tokenizer.from_str(tokenizer_json)
     mixed = draw_mixed(rng=rng, mode_shares=recipe.mode_shares, mixture=recipe.mixture, erring=recipe.erring)
     drawn = islice(mixed, recipe.examples_per_shard)
     return [
-        encode_example(example, tokenizer=tokenizer, profile=profile, whole=rng.random() < recipe.whole)
+        encode_example(example, vocabulary=vocabulary, profile=profile, whole=rng.random() < recipe.whole)
         for example in drawn
     ]
 
@@ -311,16 +308,19 @@ def deal(batches: Sequence[PackedBatch], *, num_steps: int) -> list[list[PackedB
     return [step for _, _, step in sorted(steps, key=lambda step: (-step[0], step[1]))]
 
 
-def batch_loss(model: Qwen3ForCausalLM, batch: PackedBatch) -> tuple[torch.Tensor, int]:
-    """Return the summed cross-entropy over the tokens that the model writes, and the number of these tokens."""
+def batch_loss(model: Qwen3ForCausalLM, batch: PackedBatch, *, vocabulary: Vocabulary) -> tuple[torch.Tensor, int]:
+    """Return the summed cross-entropy over the tokens that the model writes, and the number of these tokens.
+
+    A token without a row in the vocabulary is not a target.
+    """
     shared = torch.tensor(batch.shared, dtype=torch.long, device=batch.ids.device)
     flat = batch.targets.flatten()
-    places = (flat != -100).nonzero()[:, 0]
+    places = (flat > OTHER if vocabulary.num_others else flat != -100).nonzero()[:, 0]
     num_targets = len(places)
     filling = _rounded(num_targets, TARGET_STEP) - num_targets
     targets = F.pad(flat[places], (0, filling), value=-100)
     hidden = hidden_states(model, shared=shared, ids=batch.ids, places=F.pad(places, (0, filling)))
-    logits = model.lm_head(hidden).float()
+    logits = vocabulary.count_others(model.lm_head(hidden).float())
     return F.cross_entropy(logits, targets, reduction="sum"), num_targets
 
 
@@ -359,7 +359,12 @@ class StepReport:
 
 
 def train_sft(
-    *, recipe: BundledRecipe, profile: Profile, tokenizer: Tokenizer, eos: str
+    *,
+    recipe: BundledRecipe,
+    profile: Profile,
+    vocabulary: Vocabulary,
+    eos: str,
+    start: Mapping[str, torch.Tensor] | None = None,
 ) -> Generator[StepReport, None, Qwen3ForCausalLM]:
     """Train a model. The generator yields a report after each step and returns the model.
 
@@ -369,12 +374,13 @@ def train_sft(
     Args:
         recipe: All settings of the training.
         profile: Profile with the limits on the texts in a prompt.
-        tokenizer: Tokenizer of the model.
+        vocabulary: Vocabulary of the model.
         eos: Text of the end-of-turn token.
+        start: Initial weights. None: those of the recipe's parent, or random ones.
     """
     with tempfile.TemporaryDirectory() as folder:
         rendezvous = f"file://{folder}/rendezvous"
-        arguments = (rendezvous, recipe, profile, tokenizer.to_str(), eos)
+        arguments = (rendezvous, recipe, profile, vocabulary, eos, None if start is None else dict(start))
         context = multiprocessing.get_context("spawn")
         ranks = range(1, recipe.num_workers)
         others = [context.Process(target=_work, args=(rank, *arguments), daemon=True) for rank in ranks]
@@ -390,34 +396,43 @@ def train_sft(
         return model
 
 
-def _work(rank: int, rendezvous: str, recipe: BundledRecipe, profile: Profile, tokenizer_json: str, eos: str) -> None:
-    for _ in _steps(rank, rendezvous, recipe, profile, tokenizer_json, eos):
+def _work(rank: int, *arguments: Any) -> None:
+    for _ in _steps(rank, *arguments):
         pass
 
 
 def _steps(
-    rank: int, rendezvous: str, recipe: BundledRecipe, profile: Profile, tokenizer_json: str, eos: str
+    rank: int,
+    rendezvous: str,
+    recipe: BundledRecipe,
+    profile: Profile,
+    vocabulary: Vocabulary,
+    eos: str,
+    start: Mapping[str, torch.Tensor] | None,
 ) -> Generator[StepReport, None, Qwen3ForCausalLM]:
     """Training loop of one worker. All workers start with the same weights and take the same steps."""
     torch.set_num_threads(1)
     torch.manual_seed(recipe.seed)
     device = "cuda" if torch.cuda.is_available() and recipe.num_workers == 1 else "cpu"
-    tokenizer = Tokenizer.from_str(tokenizer_json)
-    model = Qwen3ForCausalLM(model_config(recipe, tokenizer, context_tokens=profile.context_tokens, eos=eos))
-    if recipe.parent is not None:
-        model.load_state_dict(load_file(Path(recipe.parent, "model.safetensors")), strict=False)  # the head is tied
+    model = Qwen3ForCausalLM(model_config(recipe, vocabulary, context_tokens=profile.context_tokens, eos=eos))
+    if start is None and recipe.parent is not None:
+        start = load_file(Path(recipe.parent, "model.safetensors"))
+    if start is not None:
+        model.load_state_dict(start, strict=False)  # the head is tied
+    if vocabulary.num_others:
+        torch.nn.init.zeros_(model.model.embed_tokens.weight[OTHER])
     torch.nn.Module.to(model, device)
     optimizers = make_optimizers(model, recipe)
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     peaks = [group["lr"] for group in groups]
     dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=recipe.num_workers)
-    batches = batches_for_steps(recipe, rank=rank, profile=profile, tokenizer_json=tokenizer_json)
+    batches = batches_for_steps(recipe, rank=rank, profile=profile, vocabulary=vocabulary)
     started = time.perf_counter()
     model.train()
     for step, step_batches in enumerate(islice(batches, recipe.num_steps)):
         for group, peak in zip(groups, peaks, strict=True):
             group["lr"] = peak * learning_rate(step, recipe)
-        loss, num_targets, num_tokens = _add_gradients(model, step_batches, device=device)
+        loss, num_targets, num_tokens = _add_gradients(model, step_batches, vocabulary=vocabulary, device=device)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
             optimizer.step()
@@ -429,7 +444,9 @@ def _steps(
     return model
 
 
-def _add_gradients(model: Qwen3ForCausalLM, batches: Sequence[PackedBatch], *, device: str) -> tuple[float, int, int]:
+def _add_gradients(
+    model: Qwen3ForCausalLM, batches: Sequence[PackedBatch], *, vocabulary: Vocabulary, device: str
+) -> tuple[float, int, int]:
     """Compute the gradient of the mean loss over the batches of all workers, and set it on the parameters.
 
     Returns:
@@ -439,9 +456,12 @@ def _add_gradients(model: Qwen3ForCausalLM, batches: Sequence[PackedBatch], *, d
     totals = torch.zeros(3, dtype=torch.float32)
     for batch in batches:
         with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
-            loss, num_targets = batch_loss(model, batch.to(device))
+            loss, num_targets = batch_loss(model, batch.to(device), vocabulary=vocabulary)
         loss.backward()
         totals += torch.tensor([float(loss.detach()), num_targets, batch.num_tokens])
+    table = model.model.embed_tokens.weight
+    if vocabulary.num_others and table.grad is not None:
+        table.grad[OTHER].zero_()
     parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
     flat = torch.cat([p.grad.flatten().cpu() for p in parameters if p.grad is not None] + [totals])
     dist.all_reduce(flat)
@@ -453,7 +473,7 @@ def _add_gradients(model: Qwen3ForCausalLM, batches: Sequence[PackedBatch], *, d
 
 
 def batches_for_steps(
-    recipe: BundledRecipe, *, rank: int, profile: Profile, tokenizer_json: str
+    recipe: BundledRecipe, *, rank: int, profile: Profile, vocabulary: Vocabulary
 ) -> Iterator[list[PackedBatch]]:
     """Yield the batches of this worker, one list per step, with its share of about `examples_per_step` rows.
 
@@ -463,7 +483,7 @@ def batches_for_steps(
     steps_per_shard = max(1, round(recipe.examples_per_shard * recipe.num_workers / recipe.examples_per_step))
     left: list[PackedRow] = []
     for index in count():
-        rows = left + make_shard(recipe, profile, tokenizer_json, index * recipe.num_workers + rank)
+        rows = left + make_shard(recipe, profile, vocabulary, index * recipe.num_workers + rank)
         batches, left = full_batches(rows, batch_tokens=recipe.batch_tokens)
         steps = deal(batches, num_steps=min(steps_per_shard, len(batches)))
         Random(f"{recipe.seed}/order/{index}").shuffle(steps)

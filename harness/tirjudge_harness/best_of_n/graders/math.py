@@ -146,7 +146,8 @@ class _Worker:
         try:
             if self._process is None:
                 await self._start()
-            return await asyncio.wait_for(self._exchange(question), self._timeout_s)
+            async with asyncio.timeout(self._timeout_s):
+                return await self._exchange(question)
         except TimeoutError as error:
             await self.stop()
             raise _NotAnswered(f"TimeLimit: not done after {self._timeout_s:g} s") from error
@@ -162,7 +163,8 @@ class _Worker:
             *(sys.executable, "-m", _WORKER), stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=_LINE_BYTES
         )
         try:
-            await asyncio.wait_for(self._line(), _START_S)
+            async with asyncio.timeout(_START_S):
+                await self._line()
         except (TimeoutError, *_ENDED) as error:
             raise GraderUnavailable(
                 f"the grader's process did not start; run `python -m {_WORKER}` to see why"
