@@ -91,6 +91,7 @@ def best_of_n_table(runs: Sequence[BestOfNRun], *, with_published: bool = True, 
         notes=(
             "Pass@1: in our rows, the mean over the responses. Majority: the most frequent answer. Oracle: the best of the "
             "responses. ±: the longer arm of the 95 % interval; published rows have none.",
+            *_undecided(runs, name=name),
             *([f"Published rows: {paper.source}."] if with_published else []),
         ),
     )
@@ -100,6 +101,16 @@ def _own_row(run: BestOfNRun, strategies: Iterable[str], *, name: str | None) ->
     one = next(iter(run.results.values()))
     solved = (_solved(run.results.get(strategy), of=one.num_problems) for strategy in strategies)
     return row(one.dataset, one.num_problems, one.policy, name or run.judge, *solved, ours=True)
+
+
+def _undecided(runs: Sequence[BestOfNRun], *, name: str | None) -> Iterator[str]:
+    """Yield the coverage of the judgments of each strategy."""
+    for run in runs:
+        for strategy, result in run.results.items():
+            if result.num_calls:
+                share = 1 - result.num_undecided / result.num_calls
+                judgments = f"{share:.1%} of {result.num_calls:,} judgments have a verdict"
+                yield f"{name or run.judge}, {result.dataset}, {strategy}: {judgments}."
 
 
 def _solved(result: BestOfN | None, *, of: int) -> TableEntry:

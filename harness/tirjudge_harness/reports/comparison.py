@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from tirjudge_harness.items import InputError, as_input_error
 from tirjudge_harness.reports.scored import ScoredRun
+from tirjudge_harness.reports.selective import common_line
 from tirjudge_harness.reports.tables import Column, ReportTable, percent, row
-from tirjudge_harness.statistics.paired import common_of, differences_of, holm
+from tirjudge_harness.statistics.paired import Common, common_of, differences_of, holm
 
 COLUMNS = (
     Column(key="figure", title="Figure", kind="text"),
@@ -66,7 +67,7 @@ def comparison_table(runs: Sequence[ScoredRun]) -> ReportTable:
                     ours=True,
                 )
             )
-        notes += _notes(first, second, only=(common.only_first, common.only_second))
+        notes += _notes(first, second, common=common)
     return ReportTable(
         title="Paired differences, in percentage points",
         columns=COLUMNS,
@@ -99,8 +100,8 @@ def _pairs(runs: Sequence[ScoredRun]) -> list[tuple[ScoredRun, ScoredRun]]:
     return pairs
 
 
-def _notes(first: ScoredRun, second: ScoredRun, *, only: tuple[int, int]) -> list[str]:
-    """Return notes on two runs: their names, and differences in protocol and examples."""
+def _notes(first: ScoredRun, second: ScoredRun, *, common: Common) -> list[str]:
+    """Return notes on two runs: their names, differences in protocol and examples, and coverage."""
     notes = [f"First of {first.benchmark.name}: {run_name(first)}.", f"{run_name(second)}."]
     if first.protocol.name != second.protocol.name:
         notes.append(
@@ -108,6 +109,9 @@ def _notes(first: ScoredRun, second: ScoredRun, *, only: tuple[int, int]) -> lis
         )
     if first.manifest.data.sha256 != second.manifest.data.sha256:
         notes.append(f"{second.path} has other examples, or another sample of the examples.")
-    if any(only):
-        notes.append(f"Left out: {only[0]} comparisons only in {first.path} and {only[1]} only in {second.path}.")
+    if common.only_first or common.only_second:
+        notes.append(
+            f"Left out: {common.only_first} comparisons only in {first.path} and {common.only_second} only in {second.path}."
+        )
+    notes.append(f"{first.path} and {second.path}: {common_line(common)}.")
     return notes

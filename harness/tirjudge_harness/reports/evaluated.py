@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tirjudge.selective import SelectiveAccuracy
 from tirjudge_harness.evaluation import Evaluation
 from tirjudge_harness.labelled import Labelled
+from tirjudge_harness.reports.selective import selective_line
 from tirjudge_harness.reports.tables import Column, ReportTable, TableEntry, TableRow, percent_of, row
 from tirjudge_harness.statistics.agreement import Agreement
 
@@ -21,14 +21,14 @@ def evaluation_table(evaluation: Evaluation, *, title: str) -> ReportTable:
         title=title,
         columns=(NAME, VALUE, NUM),
         rows=tuple(row(one.name, percent_of(one), one.num_marks, depth=one.depth) for one in evaluation.figures),
-        notes=(_counted(evaluation), _selective(evaluation.selective)),
+        notes=(_counted(evaluation), selective_line(evaluation.selective)),
     )
 
 
 def labelled_tables(labelled: Labelled, *, title: str) -> list[ReportTable]:
     """Return a table of accuracy by each counting rule, and a table of agreement if there is an agreement to show."""
     evaluations = labelled.by_rule
-    notes = [f"{rule}: {_counted(one)}; {_selective(one.selective)}" for rule, one in evaluations.items()]
+    notes = [f"{rule}: {_counted(one)}; {selective_line(one.selective)}" for rule, one in evaluations.items()]
     if labelled.num_unlabelled:
         notes.append(f"{labelled.num_unlabelled} examples without exactly one right response are left out of accuracy")
     accuracy = ReportTable(
@@ -63,16 +63,3 @@ def _counted(evaluation: Evaluation) -> str:
         f"{counts.marks} comparisons of {counts.examples} examples: {counts.right} right, {counts.wrong} wrong, "
         f"{counts.ties} ties, {counts.no_verdict} without a verdict; {counts.missing} missing{forced}"
     )
-
-
-def _selective(found: SelectiveAccuracy) -> str:
-    """Return coverage and selective accuracy as one line, with the share and the accuracy of each basis."""
-    shown = [f"coverage {_rate(found.coverage)}, accuracy of the verdicts {_rate(found.accuracy)}"]
-    for name, group in found.by_basis.items():
-        accuracy = f" (accuracy {_rate(group.accuracy)})" if group.num else ""
-        shown.append(f"{name} {_rate(group.share)}{accuracy}")
-    return "; ".join(shown)
-
-
-def _rate(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"

@@ -10,11 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from tirjudge.selective import selective_accuracy
 from tirjudge_harness.items import InputError
 from tirjudge_harness.metric_tree import MetricValue
 from tirjudge_harness.protocols import PAPER
 from tirjudge_harness.reports.published import Published, published
 from tirjudge_harness.reports.scored import ScoredRun
+from tirjudge_harness.reports.selective import verdicts_line
 from tirjudge_harness.reports.tables import Column, ReportTable, TableEntry, TableRow, percent, row
 
 Paper = Literal["main", "rewardbench2", "subsets"]
@@ -59,12 +61,26 @@ def paper_table(
         InputError: the table has no column for any of the runs, or two runs belong in the same entries.
     """
     paper = published(shape)
+    wanted = {column.benchmark for column in paper.columns}
+    used = [run for run in runs if run.benchmark.name in wanted]
     return ReportTable(
         title=TITLES[shape],
         columns=(JUDGE, MODE, *(Column(key=one.key, title=one.title, group=one.group) for one in paper.columns)),
         rows=(*(_published_rows(paper) if with_published else ()), *_own_rows(paper, runs, shape=shape, name=name)),
-        notes=(*NOTES[shape], *READING, *([f"Published rows: {paper.source}."] if with_published else [])),
+        notes=(
+            *NOTES[shape],
+            *READING,
+            *_coverage(used, name=name),
+            *([f"Published rows: {paper.source}."] if with_published else []),
+        ),
     )
+
+
+def _coverage(runs: Sequence[ScoredRun], *, name: str | None) -> Iterator[str]:
+    for run in runs:
+        judge, mode = name or run.manifest.judge.model, run.manifest.mode_name
+        found = selective_accuracy(mark.graded for mark in run.marks)
+        yield f"{judge}, {mode}, {run.benchmark.title}: {verdicts_line(found)}."
 
 
 def _published_rows(paper: Published) -> Iterator[TableRow]:

@@ -57,6 +57,14 @@ class Effect:
     """Accuracy without the attack. A tie counts as 0.5."""
     after: Estimate
     """Accuracy with the attack."""
+    coverage_before: Estimate
+    """Share of the presentations with a verdict without the attack. A tie is a verdict."""
+    coverage_after: Estimate
+    """Share of the presentations with a verdict with the attack."""
+    verdicts_before: Estimate
+    """Accuracy of the verdicts without the attack."""
+    verdicts_after: Estimate
+    """Accuracy of the verdicts with the attack."""
     scores: Scores | None
     """Changes of the scores. None: pairwise mode."""
 
@@ -104,6 +112,10 @@ def effect_of(
         num_mended=sum(was.result != "right" and now.result == "right" for was, now in pairs),
         before=_share((was, was.credit) for was, _ in pairs),
         after=_share((was, now.credit) for was, now in pairs),
+        coverage_before=_share((was, float(was.graded.has_verdict)) for was, _ in pairs),
+        coverage_after=_share((was, float(now.graded.has_verdict)) for was, now in pairs),
+        verdicts_before=_share((was, was.credit) for was, _ in pairs if was.graded.has_verdict),
+        verdicts_after=_share((was, now.credit) for was, now in pairs if now.graded.has_verdict),
         scores=_scores(before, after) if is_pointwise else None,
     )
 

@@ -22,6 +22,9 @@ COLUMNS = (
     Column(key="mended", title="→ right", kind="count"),
     Column(key="before", title="before %"),
     Column(key="after", title="after %"),
+    Column(key="coverage_before", title="verdicts before %"),
+    Column(key="coverage_after", title="verdicts after %"),
+    Column(key="verdicts_after", title="right of these %"),
 )
 OF_SCORES = (
     Column(key="change", title="score", kind="number"),
@@ -71,6 +74,11 @@ def _rows(attacked: Attacked, *, num_columns: int) -> Iterator[TableRow]:
 def _entries(effect: Effect) -> Iterator[TableEntry | float | str | None]:
     yield from (effect.attack, percent_of(effect.flips), effect.flips.num, effect.num_undecided, effect.num_mended)
     yield from (percent_of(effect.before), percent_of(effect.after))
+    yield from (
+        percent_of(effect.coverage_before),
+        percent_of(effect.coverage_after),
+        percent_of(effect.verdicts_after),
+    )
     if effect.scores is not None:
         change = effect.scores.change
         yield from (TableEntry(value=change.value, interval=change.interval), percent_of(effect.scores.good_after))

@@ -46,6 +46,8 @@ def folder(tmp_path: Path) -> Path:
             solved=solved,
             num_problems=8 if strategy == "knockout" else 10,
             interval=(0.5, 0.875) if strategy == "knockout" else None,
+            num_calls=40 if strategy == "knockout" else 0,
+            num_undecided=1 if strategy == "knockout" else 0,
         ).model_dump(mode="json")
         for strategy, solved in SOLVED.items()
     ]
@@ -80,6 +82,13 @@ def test_intervals_are_in_problems_and_missing_problems_are_noted(folder: Path) 
     entry = our_row(best_of_n_table(results_in([folder])))["knockout"]
     assert entry.interval == (4.0, 7.0)
     assert entry.notes == ("Not comparable. Over 8 problems; 2 could not be judged.",)
+
+
+def test_the_share_of_judgments_with_a_verdict_is_noted(folder: Path) -> None:
+    notes = best_of_n_table(results_in([folder])).notes
+    assert [note for note in notes if "verdict" in note] == [
+        "tiny, AIME 2024, knockout: 97.5% of 40 judgments have a verdict."
+    ]
 
 
 def test_published_rows_can_be_left_out(folder: Path) -> None:

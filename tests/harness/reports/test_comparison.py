@@ -94,3 +94,10 @@ def test_different_protocols_and_examples_are_noted(make_run: MakeRun) -> None:
     notes = "\n".join(comparison_table([first, second]).notes)
     assert "is scored by paper: part of the difference may come from the protocol" in notes
     assert "other examples" not in notes
+
+
+def test_coverage_and_accuracy_where_both_have_a_verdict_are_noted(make_run: MakeRun) -> None:
+    first = score_run(make_run([Pair(id=f"p{n}", named=((0, 1, None, 0)[n],)) for n in range(4)], folder="a"))
+    second = score_run(make_run([Pair(id=f"p{n}", named=((0, 0, 0, None)[n],)) for n in range(4)], folder="b"))
+    notes = "\n".join(comparison_table([first, second]).notes)
+    assert "b: coverage 75.0% and 75.0%; accuracy where both have a verdict 50.0% and 100.0% (n 2)." in notes

@@ -143,3 +143,9 @@ def test_two_runs_of_one_benchmark_by_one_judge_are_refused(make_run: MakeRun) -
 def test_runs_without_a_column_in_the_table_are_refused(judgebench: ScoredRun) -> None:
     with pytest.raises(InputError, match="--shape rewardbench2: needs runs of rewardbench2; got runs of judgebench"):
         paper_table("rewardbench2", [judgebench])
+
+
+def test_coverage_and_accuracy_of_the_verdicts_are_noted(make_run: MakeRun) -> None:
+    pairs = [Pair(id=f"m{n}", named=((0, 1, None, None)[n],)) for n in range(4)]
+    notes = paper_table("main", [score_run(make_run(pairs, folder="judgebench"))]).notes
+    assert "tiny, pairwise, JudgeBench: coverage 50.0%, accuracy of the verdicts 50.0%." in notes

@@ -188,6 +188,7 @@ async def test_the_table_groups_attacks_by_kind(tmp_path: Path) -> None:
     assert firsts[2:] == ["control", "control", "instruction", "order", "any attack"]
     order = cells[2 + 3]
     assert order[1:5] == ["100.0 (51.0 to 100.0)", "8", "0", "0"]
+    assert [cell.split(" ")[0] for cell in order[7:10]] == ["100.0", "100.0", "0.0"]
     assert json.loads(json.dumps(as_json(found)))["worst"]["value"] == 1.0
 
 
