@@ -70,6 +70,7 @@ async def test_a_judgment_is_counted_over_a_socket(serve, listen) -> None:
     assert metric("judgments_total", mode="pairwise", status="decided", dialect="judge") == 1
     assert metric("judgment_seconds_count", mode="pairwise") == metric("queue_seconds_count") == 1
     assert metric("rollouts_total", stop_reason="verdict", forced="no") == 1
+    assert metric("verdicts_total", basis="reasoned") == 1
     assert (metric("turns_count"), metric("turns_sum")) == (1, 3)
     assert (metric("tool_calls_total", outcome="ok"), metric("tool_calls_total", outcome="error")) == (1, 1)
     assert metric("tokens_total", kind="input") == usage["input_tokens"]

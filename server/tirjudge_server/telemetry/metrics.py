@@ -73,6 +73,7 @@ class ServerMetrics:
         self._parse_failures = counter("parse_failures", "Outputs of the model that could not be parsed.", "stage")
         self._ties = counter("ties", "Ties by reason.", "reason")
         self._abstentions = counter("abstain", "Abstentions by reason.", "reason")
+        self._verdicts = counter("verdicts", "Verdicts by what they rest on.", "basis")
         self._both_orders = counter("both_orders", "Comparisons in both orders that did not abstain.")
         self._flips = counter("position_flips", "Comparisons in both orders whose two verdicts disagree.")
         self._tokens = counter("tokens", "Tokens of judgments.", "kind")
@@ -97,6 +98,8 @@ class ServerMetrics:
 
     def _add_verdict(self, request: JudgeRequest, judgment: Judgment) -> None:
         verdict = judgment.verdict
+        if verdict.basis is not None:
+            self._verdicts.labels(verdict.basis).inc()
         if verdict.status == "tie":
             self._ties.labels(verdict.reason or "").inc()
         if verdict.status == "abstained":

@@ -71,7 +71,7 @@ class Vocabulary:
         """Return the row of one token.
 
         Raises:
-            KeyError: there is no such token, or it has no row.
+            KeyError: the tokenizer does not have the token, or the token has no row.
         """
         token_id = self.tokenizer.token_to_id(token)
         if token_id is None:
