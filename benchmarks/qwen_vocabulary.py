@@ -49,7 +49,7 @@ from tirjudge_training.bundled.build import EVALUATION_SEED, bundled_profile, me
 from tirjudge_training.bundled.evaluate import CONCURRENCY, TEST_SETS, draw_items
 from tirjudge_training.bundled.sft import BundledRecipe, StepReport, draw_mixed, model_config, render_example, train_sft
 from tirjudge_training.bundled.tokenizer import END_OF_TURN
-from tirjudge_training.bundled.vocabulary import Vocabulary, frequent_ids, mean_of_pieces
+from tirjudge_training.bundled.vocabulary import TrainedVocabulary, frequent_ids, mean_of_pieces
 from tirjudge_training.checkpoints import write_checkpoint_file
 from tirjudge_training.synthetic.examples import segments
 
@@ -157,16 +157,16 @@ def replace_name(profile: Profile) -> Profile:
     return profile.model_copy(update={"name": "tirjudge-tiny-qwen", "chat_template_kwargs": {"enable_thinking": False}})
 
 
-def complete_vocabulary(folder: Path) -> Vocabulary:
+def complete_vocabulary(folder: Path) -> TrainedVocabulary:
     """Return the vocabulary of a folder, with all tokens."""
-    return Vocabulary(
+    return TrainedVocabulary(
         tokenizer_json=(folder / "tokenizer.json").read_text(),
         template=(folder / "chat_template.jinja").read_text(),
         num_ids=json.loads((folder / "config.json").read_text())["vocab_size"],
     )
 
 
-def texts(vocabulary: Vocabulary, profile: Profile) -> Iterator[tuple[str, bool]]:
+def texts(vocabulary: TrainedVocabulary, profile: Profile) -> Iterator[tuple[str, bool]]:
     """Yield the texts of a sample of the training data, each with whether the model writes it."""
     recipe = BundledRecipe()
     drawn = draw_mixed(rng=Random("sample"), mode_shares=recipe.mode_shares, mixture=recipe.mixture)
@@ -177,7 +177,7 @@ def texts(vocabulary: Vocabulary, profile: Profile) -> Iterator[tuple[str, bool]
     yield from ((character, True) for character in "0123456789")
 
 
-def bundled_start(vocabulary: Vocabulary) -> dict[str, torch.Tensor]:
+def bundled_start(vocabulary: TrainedVocabulary) -> dict[str, torch.Tensor]:
     """Return the weights of the bundled judge with embeddings for another vocabulary."""
     weights = {name: tensor.float() for name, tensor in load_file(bundled_checkpoint() / "model.safetensors").items()}
     source = Tokenizer.from_file(str(bundled_checkpoint() / "tokenizer.json"))
@@ -186,7 +186,7 @@ def bundled_start(vocabulary: Vocabulary) -> dict[str, torch.Tensor]:
 
 def save(
     model: Qwen3ForCausalLM,
-    vocabulary: Vocabulary,
+    vocabulary: TrainedVocabulary,
     folder: Path,
     out: Path,
     *,

@@ -28,7 +28,7 @@ from tirjudge_training.bundled.sft import (
     train_sft,
 )
 from tirjudge_training.bundled.tokenizer import END_OF_TURN, TAGS
-from tirjudge_training.bundled.vocabulary import Vocabulary
+from tirjudge_training.bundled.vocabulary import TrainedVocabulary
 from tirjudge_training.synthetic.examples import segments
 
 SMALL = BundledRecipe(
@@ -48,11 +48,11 @@ PROFILE = bundled_profile()
 
 
 @pytest.fixture(scope="module")
-def vocabulary() -> Vocabulary:
+def vocabulary() -> TrainedVocabulary:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tirjudge_training.bundled.build.TOKENIZER_EXAMPLES", 300)
         tokenizer = make_tokenizer(SMALL, PROFILE)
-        return Vocabulary(tokenizer_json=tokenizer.to_str(), num_ids=SMALL.vocab_size)
+        return TrainedVocabulary(tokenizer_json=tokenizer.to_str(), num_ids=SMALL.vocab_size)
 
 
 @pytest.fixture(scope="module")

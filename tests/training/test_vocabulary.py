@@ -21,7 +21,7 @@ from tirjudge_training.bundled.sft import (
     train_sft,
 )
 from tirjudge_training.bundled.tokenizer import END_OF_TURN
-from tirjudge_training.bundled.vocabulary import OTHER, Vocabulary, frequent_ids, mean_of_pieces
+from tirjudge_training.bundled.vocabulary import OTHER, TrainedVocabulary, frequent_ids, mean_of_pieces
 from tirjudge_training.synthetic.examples import segments
 
 NUM_IDS = SMALL.vocab_size + 500
@@ -34,27 +34,27 @@ def examples():
 
 
 @pytest.fixture(scope="module")
-def complete() -> Vocabulary:
+def complete() -> TrainedVocabulary:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tirjudge_training.bundled.build.TOKENIZER_EXAMPLES", 300)
-        return Vocabulary(tokenizer_json=make_tokenizer(SMALL, PROFILE).to_str(), num_ids=NUM_IDS)
+        return TrainedVocabulary(tokenizer_json=make_tokenizer(SMALL, PROFILE).to_str(), num_ids=NUM_IDS)
 
 
 @pytest.fixture(scope="module")
-def part(complete: Vocabulary, examples) -> Vocabulary:
+def part(complete: TrainedVocabulary, examples) -> TrainedVocabulary:
     texts = [(render_example(one, profile=PROFILE, chat=complete.chat), False) for one in examples]
     texts += [(each.text, each.by_model) for one in examples for each in segments(one)]
     kept = frequent_ids([*texts, (END_OF_TURN, True)], tokenizer=complete.tokenizer, at_least=3)
     return replace(complete, kept=kept)
 
 
-def model_of(vocabulary: Vocabulary) -> Qwen3ForCausalLM:
+def model_of(vocabulary: TrainedVocabulary) -> Qwen3ForCausalLM:
     torch.manual_seed(0)
     return Qwen3ForCausalLM(model_config(SMALL, vocabulary, context_tokens=2048, eos=END_OF_TURN)).eval()
 
 
 def test_the_loss_counts_all_tokens_of_the_complete_vocabulary(
-    complete: Vocabulary, part: Vocabulary, examples
+    complete: TrainedVocabulary, part: TrainedVocabulary, examples
 ) -> None:
     small, large = model_of(part), model_of(complete)
     with torch.no_grad():
@@ -73,7 +73,7 @@ def test_the_loss_counts_all_tokens_of_the_complete_vocabulary(
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
-def test_rare_tokens_have_no_row_and_tokens_that_the_model_writes_have_one(part: Vocabulary, examples) -> None:
+def test_rare_tokens_have_no_row_and_tokens_that_the_model_writes_have_one(part: TrainedVocabulary, examples) -> None:
     assert part.kept is not None
     assert 0 < part.num_others == NUM_IDS - len(part.kept)
     read = [row for one in examples for row in part.encode(render_example(one, profile=PROFILE, chat=part.chat))]
@@ -85,7 +85,7 @@ def test_rare_tokens_have_no_row_and_tokens_that_the_model_writes_have_one(part:
         part.row("<|endoftext|>")
 
 
-def test_the_row_of_other_tokens_stays_zero_in_training(part: Vocabulary) -> None:
+def test_the_row_of_other_tokens_stays_zero_in_training(part: TrainedVocabulary) -> None:
     recipe = replace(SMALL, num_steps=2, num_workers=1)
     steps = train_sft(recipe=recipe, profile=PROFILE, vocabulary=part, eos=END_OF_TURN)
     while True:
@@ -103,7 +103,7 @@ def test_the_row_of_other_tokens_stays_zero_in_training(part: Vocabulary) -> Non
 
 
 def test_embeddings_start_as_the_mean_over_the_tokens_of_another_tokenizer(
-    complete: Vocabulary, part: Vocabulary
+    complete: TrainedVocabulary, part: TrainedVocabulary
 ) -> None:
     table = torch.randn(NUM_IDS, 4)
     made = mean_of_pieces(part, source=complete.tokenizer, table=table)
@@ -117,7 +117,7 @@ def test_embeddings_start_as_the_mean_over_the_tokens_of_another_tokenizer(
     assert not made[OTHER].any()
 
 
-def test_a_template_is_part_of_the_vocabulary(complete: Vocabulary) -> None:
+def test_a_template_is_part_of_the_vocabulary(complete: TrainedVocabulary) -> None:
     assert complete.chat.source == CHATML
     other = replace(complete, template="{{ messages[0].content }}!")
     assert other.chat.render_prompt("?") == "?!"

@@ -28,7 +28,7 @@ from tirjudge_training.bundled.card import write_card
 from tirjudge_training.bundled.evaluate import TEST_SETS, Score, measure
 from tirjudge_training.bundled.sft import BundledRecipe, StepReport, draw_mixed, render_example, train_sft
 from tirjudge_training.bundled.tokenizer import END_OF_TURN, train_tokenizer, with_template
-from tirjudge_training.bundled.vocabulary import Vocabulary
+from tirjudge_training.bundled.vocabulary import TrainedVocabulary
 from tirjudge_training.checkpoints import replacing, save_tokenizer, weights_sha256, write_checkpoint_file
 from tirjudge_training.synthetic.examples import segments
 
@@ -98,7 +98,7 @@ def train_bundled(recipe: BundledRecipe, *, out: Path, on_step: Callable[[StepRe
     """
     profile = bundled_profile()
     tokenizer = make_tokenizer(recipe, profile)
-    vocabulary = Vocabulary(tokenizer_json=tokenizer.to_str(), num_ids=recipe.vocab_size)
+    vocabulary = TrainedVocabulary(tokenizer_json=tokenizer.to_str(), num_ids=recipe.vocab_size)
     steps = train_sft(recipe=recipe, profile=profile, vocabulary=vocabulary, eos=END_OF_TURN)
     reports: list[StepReport] = []
     while True:

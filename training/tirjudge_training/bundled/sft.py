@@ -33,7 +33,7 @@ from tirjudge.formats.tirjudge_1 import FORMAT
 from tirjudge.profile import Profile
 from tirjudge.types import Mode
 from tirjudge_training.bundled.qwen3 import hidden_states
-from tirjudge_training.bundled.vocabulary import OTHER, Vocabulary
+from tirjudge_training.bundled.vocabulary import OTHER, TrainedVocabulary
 from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw_examples, segments
 from tirjudge_training.synthetic.programs import END_OF_CHECKS
 from tirjudge_training.synthetic.teacher_errors import NO_ERRORS, TeacherErrors, with_teacher_errors
@@ -153,7 +153,7 @@ class PackedBatch:
         return replace(self, ids=self.ids.to(device), targets=self.targets.to(device))
 
 
-def model_config(recipe: BundledRecipe, vocabulary: Vocabulary, *, context_tokens: int, eos: str) -> Qwen3Config:
+def model_config(recipe: BundledRecipe, vocabulary: TrainedVocabulary, *, context_tokens: int, eos: str) -> Qwen3Config:
     """Return the configuration of the trained model; `eos` is the text of the end-of-turn token."""
     return Qwen3Config(
         vocab_size=vocabulary.num_rows,
@@ -185,7 +185,9 @@ def render_example(example: SyntheticExample, *, profile: Profile, chat: ChatTem
     return chat.render_prompt(text)
 
 
-def encode_example(example: SyntheticExample, *, vocabulary: Vocabulary, profile: Profile, whole: bool) -> PackedRow:
+def encode_example(
+    example: SyntheticExample, *, vocabulary: TrainedVocabulary, profile: Profile, whole: bool
+) -> PackedRow:
     """Encode one example. Each segment is encoded separately, as in the serving loop.
 
     Args:
@@ -221,7 +223,7 @@ def draw_mixed(
         yield example if erring == NO_ERRORS else with_teacher_errors(example, erring=erring, kinds=kinds, rng=rng)
 
 
-def make_shard(recipe: BundledRecipe, profile: Profile, vocabulary: Vocabulary, index: int) -> list[PackedRow]:
+def make_shard(recipe: BundledRecipe, profile: Profile, vocabulary: TrainedVocabulary, index: int) -> list[PackedRow]:
     """Generate the rows of one shard. The function is pure: equal arguments give equal rows."""
     rng = Random(f"{recipe.seed}/{index}")
     mixed = draw_mixed(rng=rng, mode_shares=recipe.mode_shares, mixture=recipe.mixture, erring=recipe.erring)
@@ -308,7 +310,9 @@ def deal(batches: Sequence[PackedBatch], *, num_steps: int) -> list[list[PackedB
     return [step for _, _, step in sorted(steps, key=lambda step: (-step[0], step[1]))]
 
 
-def batch_loss(model: Qwen3ForCausalLM, batch: PackedBatch, *, vocabulary: Vocabulary) -> tuple[torch.Tensor, int]:
+def batch_loss(
+    model: Qwen3ForCausalLM, batch: PackedBatch, *, vocabulary: TrainedVocabulary
+) -> tuple[torch.Tensor, int]:
     """Return the summed cross-entropy over the tokens that the model writes, and the number of these tokens.
 
     A token without a row in the vocabulary is not a target.
@@ -362,7 +366,7 @@ def train_sft(
     *,
     recipe: BundledRecipe,
     profile: Profile,
-    vocabulary: Vocabulary,
+    vocabulary: TrainedVocabulary,
     eos: str,
     start: Mapping[str, torch.Tensor] | None = None,
 ) -> Generator[StepReport, None, Qwen3ForCausalLM]:
@@ -406,7 +410,7 @@ def _steps(
     rendezvous: str,
     recipe: BundledRecipe,
     profile: Profile,
-    vocabulary: Vocabulary,
+    vocabulary: TrainedVocabulary,
     eos: str,
     start: Mapping[str, torch.Tensor] | None,
 ) -> Generator[StepReport, None, Qwen3ForCausalLM]:
@@ -445,7 +449,7 @@ def _steps(
 
 
 def _add_gradients(
-    model: Qwen3ForCausalLM, batches: Sequence[PackedBatch], *, vocabulary: Vocabulary, device: str
+    model: Qwen3ForCausalLM, batches: Sequence[PackedBatch], *, vocabulary: TrainedVocabulary, device: str
 ) -> tuple[float, int, int]:
     """Compute the gradient of the mean loss over the batches of all workers, and set it on the parameters.
 
@@ -473,7 +477,7 @@ def _add_gradients(
 
 
 def batches_for_steps(
-    recipe: BundledRecipe, *, rank: int, profile: Profile, vocabulary: Vocabulary
+    recipe: BundledRecipe, *, rank: int, profile: Profile, vocabulary: TrainedVocabulary
 ) -> Iterator[list[PackedBatch]]:
     """Yield the batches of this worker, one list per step, with its share of about `examples_per_step` rows.
 

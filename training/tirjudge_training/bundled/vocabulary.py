@@ -26,7 +26,7 @@ OTHER = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Vocabulary:
+class TrainedVocabulary:
     """A tokenizer with its chat template, and the tokens that have a row in the trained table."""
 
     tokenizer_json: str
@@ -108,7 +108,7 @@ def frequent_ids(texts: Iterable[tuple[str, bool]], *, tokenizer: Tokenizer, at_
     return tuple(sorted(written | {token_id for token_id, num in read.items() if num >= at_least}))
 
 
-def mean_of_pieces(target: Vocabulary, *, source: Tokenizer, table: torch.Tensor) -> torch.Tensor:
+def mean_of_pieces(target: TrainedVocabulary, *, source: Tokenizer, table: torch.Tensor) -> torch.Tensor:
     """Return the table of a vocabulary (num_rows, D), made from the table of another tokenizer.
 
     The embedding of a token is the mean of the embeddings of its text's tokens. A token that is no text of its own, such
