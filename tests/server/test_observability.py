@@ -65,7 +65,7 @@ def observe_everything(metrics: ServerMetrics) -> None:
     request, call = build_request(orders="both"), Call()
     malformed = build_rollout(turns=[build_turn(Outcome.OK)], stop_reason=StopReason.MALFORMED)
     tie, abstention = build_verdict("tie", reason="equal"), build_verdict("abstained", reason="no_verdict")
-    for verdict in (build_verdict(best=0, label="A"), tie, abstention):
+    for verdict in (build_verdict(best=0, label="A", basis="checked"), tie, abstention):
         metrics.on_end(request, call, build_judgment(verdict, rollouts=[malformed]))
     metrics.on_end(request, call, EngineUnavailable("the engine is down"))
     request_seen = AnsweredRequest(
