@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from tirjudge.types import (
+    Basis,
     ChatMessage,
     JudgeRequest,
     Judgment,
@@ -87,6 +88,7 @@ def build_verdict(
     label_mass: float | None = None,
     forced: bool = False,
     reason: str | None = None,
+    basis: Basis | None = None,
 ) -> Verdict:
     """The verdict of a judgment. By default its status is decided, and its other fields are None."""
     return Verdict(
@@ -99,6 +101,7 @@ def build_verdict(
         label_mass=label_mass,
         forced=forced,
         reason=reason,
+        basis=basis,
     )
 
 
