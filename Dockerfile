@@ -11,7 +11,7 @@
 # Pin it with --build-arg PYTHON_IMAGE=python:3.13.9-slim-trixie@sha256:...
 ARG PYTHON_IMAGE=python:3.13.9-slim-trixie
 # A fixed release, because vLLM's API differs between releases.
-ARG VLLM_IMAGE=vllm/vllm-openai:v0.33.0
+ARG VLLM_IMAGE=vllm/vllm-openai:v0.32.0
 
 FROM ${PYTHON_IMAGE} AS wheel
 WORKDIR /source

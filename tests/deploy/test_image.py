@@ -18,6 +18,8 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tirjudge.engines.vllm_version import is_tested
+
 ROOT = Path(__file__).parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
 HEALTH_CHECKS = re.findall(r"^HEALTHCHECK .*?CMD (\[.*\])$", DOCKERFILE, re.MULTILINE)
@@ -109,12 +111,13 @@ def test_the_health_check_succeeds_only_if_the_server_is_ready() -> None:
     assert health(port, check=HEALTH_CHECKS[0]) == 1
 
 
-def test_all_files_name_the_same_release_of_vllm() -> None:
+def test_all_files_name_the_same_release_of_vllm_and_it_was_tested() -> None:
     [image] = re.findall(r"^ARG VLLM_IMAGE=vllm/vllm-openai:(\S+)$", DOCKERFILE, re.MULTILINE)
     values = yaml.safe_load((ROOT / "deploy" / "helm" / "tirjudge" / "values.yaml").read_text(encoding="utf-8"))
     compose = (ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8")
     assert values["vllm"]["image"]["tag"] == image
     assert f"vllm/vllm-openai:${{VLLM_TAG:-{image}}}" in compose
+    assert is_tested(image.removeprefix("v"))
 
 
 LOCKS = {
