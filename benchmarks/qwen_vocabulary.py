@@ -92,7 +92,7 @@ def main(
     tokenizer: Annotated[Path, typer.Argument(help="Folder with the tokenizer, template and config of a model.")],
     judge: Annotated[Path, typer.Argument(help="Folder for the checkpoint.")],
     out: Out = None,
-    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 850,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 700,
     items: Annotated[int, typer.Option(min=1, help="Held-out items per set.")] = 300,
     scratch: Annotated[bool, typer.Option("--scratch", help="Start with random weights.")] = False,
 ) -> None:
