@@ -1,5 +1,6 @@
 """Training with the tokens that occur, and the complete table afterwards."""
 
+import pickle
 from dataclasses import replace
 from itertools import islice
 from random import Random
@@ -121,3 +122,10 @@ def test_a_template_is_part_of_the_vocabulary(complete: TrainedVocabulary) -> No
     assert complete.chat.source == CHATML
     other = replace(complete, template="{{ messages[0].content }}!")
     assert other.chat.render_prompt("?") == "?!"
+
+
+def test_a_vocabulary_can_be_sent_to_another_process_after_it_was_used(part: TrainedVocabulary) -> None:
+    prompt = part.chat.render_prompt("Hi")
+    sent = pickle.loads(pickle.dumps(part))
+    assert sent == part
+    assert sent.encode(sent.chat.render_prompt("Hi")) == part.encode(prompt)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -39,6 +40,10 @@ class TrainedVocabulary:
     """Number of rows of the complete table."""
     kept: tuple[int, ...] | None = None
     """Ids with a row of their own, in ascending order. None: all ids, and row i belongs to id i."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields alone: the compiled template cannot be sent to another process."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
