@@ -74,18 +74,9 @@ EMBEDDING = "model.embed_tokens.weight"
 class ReadsAfterOpening(EmbeddedEngine):
     """Reads labels after the opening of their tag, as if no token joined the two."""
 
-    async def read_labels(
-        self,
-        prefix: Sequence[int],
-        *,
-        labels: Sequence[str],
-        opening: str = "",
-        closing: str = "",
-        session: str,
-        turn: int = 0,
-    ) -> dict[str, float] | None:
+    async def read_labels(self, prefix: Sequence[int], *, opening: str = "", closing: str = "", **read: Any) -> Any:
         opened = [*prefix, *await self.tokenizer.encode(opening)] if opening else prefix
-        return await super().read_labels(opened, labels=labels, session=session, turn=turn)
+        return await super().read_labels(opened, **read)
 
 
 def main(
@@ -128,27 +119,26 @@ def train(folder: Path, out: Path, *, recipe: BundledRecipe, scratch: bool) -> d
     )
     print(f"{len(vocabulary.kept or ())} of {vocabulary.num_ids} tokens kept", file=sys.stderr)
     start = None if scratch else bundled_start(vocabulary)
-    steps = train_sft(recipe=recipe, profile=profile, vocabulary=vocabulary, eos=END_OF_TURN, start=start)
-    last, num_tokens = None, 0
-    while True:
-        try:
-            last = next(steps)
-        except StopIteration as ended:
-            model: Qwen3ForCausalLM = ended.value
-            break
-        num_tokens += last.num_tokens
-        if last.step % 25 == 0:
-            print(f"step {last.step}: loss {last.loss:.4f}, {last.elapsed_s:.0f} s", file=sys.stderr, flush=True)
+    reports: list[StepReport] = []
+
+    def on_step(report: StepReport) -> None:
+        reports.append(report)
+        if report.step % 25 == 0:
+            shown = f"step {report.step}: loss {report.loss:.4f}, {report.elapsed_s:.0f} s"
+            print(shown, file=sys.stderr, flush=True)
+
+    model = train_sft(
+        recipe=recipe, profile=profile, vocabulary=vocabulary, eos=END_OF_TURN, start=start, on_step=on_step
+    )
     save(model, vocabulary, folder, out, recipe=recipe, profile=profile)
-    assert isinstance(last, StepReport)
     return {
         "start": "random weights" if scratch else "layers of the bundled judge, embeddings averaged over its tokens",
         "recipe": asdict(recipe),
         "num_kept": len(vocabulary.kept or ()),
         "num_ids": vocabulary.num_ids,
-        "num_tokens": num_tokens,
-        "loss": last.loss,
-        "elapsed_s": last.elapsed_s,
+        "num_tokens": sum(report.num_tokens for report in reports),
+        "loss": reports[-1].loss,
+        "elapsed_s": reports[-1].elapsed_s,
     }
 
 

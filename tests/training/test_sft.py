@@ -14,6 +14,7 @@ from tirjudge_training.bundled.qwen3 import hidden_states
 from tirjudge_training.bundled.sft import (
     BundledRecipe,
     PromptKind,
+    StepReport,
     batch_loss,
     batches_for_steps,
     deal,
@@ -163,8 +164,9 @@ def test_learning_rate_rises_stays_and_falls_to_zero() -> None:
 @pytest.mark.slow
 def test_two_workers_learn_and_losses_are_reproducible(vocabulary) -> None:
     def losses() -> list[float]:
-        steps = train_sft(recipe=SMALL, profile=PROFILE, vocabulary=vocabulary, eos=END_OF_TURN)
-        return [report.loss for report in steps]
+        reports: list[StepReport] = []
+        train_sft(recipe=SMALL, profile=PROFILE, vocabulary=vocabulary, eos=END_OF_TURN, on_step=reports.append)
+        return [report.loss for report in reports]
 
     first = losses()
     assert len(first) == SMALL.num_steps

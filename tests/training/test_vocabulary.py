@@ -13,6 +13,7 @@ from tests.training.test_sft import PROFILE, SMALL
 from tirjudge.chat_template import CHATML
 from tirjudge_training.bundled.build import make_tokenizer
 from tirjudge_training.bundled.sft import (
+    StepReport,
     batch_loss,
     draw_mixed,
     encode_example,
@@ -88,13 +89,10 @@ def test_rare_tokens_have_no_row_and_tokens_that_the_model_writes_have_one(part:
 
 def test_the_row_of_other_tokens_stays_zero_in_training(part: TrainedVocabulary) -> None:
     recipe = replace(SMALL, num_steps=2, num_workers=1)
-    steps = train_sft(recipe=recipe, profile=PROFILE, vocabulary=part, eos=END_OF_TURN)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as ended:
-            table = ended.value.model.embed_tokens.weight
-            break
+    reports: list[StepReport] = []
+    model = train_sft(recipe=recipe, profile=PROFILE, vocabulary=part, eos=END_OF_TURN, on_step=reports.append)
+    table = model.model.embed_tokens.weight
+    assert len(reports) == recipe.num_steps
     assert table.shape[0] == part.num_rows
     assert not table[OTHER].any()
     assert table[OTHER + 1 :].abs().sum(dim=1).all()

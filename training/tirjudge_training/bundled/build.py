@@ -99,16 +99,13 @@ def train_bundled(recipe: BundledRecipe, *, out: Path, on_step: Callable[[StepRe
     profile = bundled_profile()
     tokenizer = make_tokenizer(recipe, profile)
     vocabulary = TrainedVocabulary(tokenizer_json=tokenizer.to_str(), num_ids=recipe.vocab_size)
-    steps = train_sft(recipe=recipe, profile=profile, vocabulary=vocabulary, eos=END_OF_TURN)
     reports: list[StepReport] = []
-    while True:
-        try:
-            report = next(steps)
-        except StopIteration as ended:
-            model: Qwen3ForCausalLM = ended.value
-            break
+
+    def reported(report: StepReport) -> None:
         reports.append(report)
         on_step(report)
+
+    model = train_sft(recipe=recipe, profile=profile, vocabulary=vocabulary, eos=END_OF_TURN, on_step=reported)
     trained = TrainedBundle(
         num_parameters=sum(parameter.numel() for parameter in model.parameters()),
         num_examples=recipe.num_steps * recipe.examples_per_step,

@@ -14,12 +14,12 @@ import multiprocessing
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -369,8 +369,9 @@ def train_sft(
     vocabulary: TrainedVocabulary,
     eos: str,
     start: Mapping[str, torch.Tensor] | None = None,
-) -> Generator[StepReport, None, Qwen3ForCausalLM]:
-    """Train a model. The generator yields a report after each step and returns the model.
+    on_step: Callable[[StepReport], None],
+) -> Qwen3ForCausalLM:
+    """Train a model.
 
     On a CPU, `recipe.num_workers` processes with one thread each share the work, because the matrix products are too
     small to gain from two threads. This process is the first worker. The workers sum their gradients over loopback.
@@ -381,17 +382,18 @@ def train_sft(
         vocabulary: Vocabulary of the model.
         eos: Text of the end-of-turn token.
         start: Initial weights. None: those of the recipe's parent, or random ones.
+        on_step: Called with a report after each step.
     """
     with tempfile.TemporaryDirectory() as folder:
         rendezvous = f"file://{folder}/rendezvous"
         arguments = (rendezvous, recipe, profile, vocabulary, eos, None if start is None else dict(start))
         context = multiprocessing.get_context("spawn")
         ranks = range(1, recipe.num_workers)
-        others = [context.Process(target=_work, args=(rank, *arguments), daemon=True) for rank in ranks]
+        others = [context.Process(target=_train, args=(rank, *arguments, _ignore), daemon=True) for rank in ranks]
         for process in others:
             process.start()
         try:
-            model = yield from _steps(0, *arguments)
+            model = _train(0, *arguments, on_step)
             for process in others:
                 process.join()
         finally:
@@ -400,12 +402,11 @@ def train_sft(
         return model
 
 
-def _work(rank: int, *arguments: Any) -> None:
-    for _ in _steps(rank, *arguments):
-        pass
+def _ignore(_: StepReport) -> None:
+    """The first worker reports the steps."""
 
 
-def _steps(
+def _train(
     rank: int,
     rendezvous: str,
     recipe: BundledRecipe,
@@ -413,7 +414,8 @@ def _steps(
     vocabulary: TrainedVocabulary,
     eos: str,
     start: Mapping[str, torch.Tensor] | None,
-) -> Generator[StepReport, None, Qwen3ForCausalLM]:
+    on_step: Callable[[StepReport], None],
+) -> Qwen3ForCausalLM:
     """Training loop of one worker. All workers start with the same weights and take the same steps."""
     torch.set_num_threads(1)
     torch.manual_seed(recipe.seed)
@@ -441,9 +443,8 @@ def _steps(
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        yield StepReport(
-            step=step, loss=loss / num_targets, num_tokens=num_tokens, elapsed_s=time.perf_counter() - started
-        )
+        elapsed_s = time.perf_counter() - started
+        on_step(StepReport(step=step, loss=loss / num_targets, num_tokens=num_tokens, elapsed_s=elapsed_s))
     dist.destroy_process_group()
     return model
 
