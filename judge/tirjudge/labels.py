@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+from weakref import WeakKeyDictionary
 
 from tirjudge.types import Completion, Sampling
 
@@ -194,6 +195,12 @@ async def read_labels(
     return {label: math.log(max(probability, SMALLEST_FLOAT)) for label, probability in found.items()}
 
 
+_MAX_KEPT = 128
+
+_kept: WeakKeyDictionary[Tokenizer, dict[tuple[tuple[str, ...], str, str], _Spellings]] = WeakKeyDictionary()
+"""The last `_MAX_KEPT` spellings of each tokenizer, because most judgments read the same labels at the same place."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Spellings:
     """Token sequences that spell the labels after one place."""
@@ -204,8 +211,15 @@ class _Spellings:
     tokens: Mapping[str, Sequence[int]]
     """Text -> ids of the tokens with exactly this text."""
 
+    after: dict[str, Mapping[int, str]] = field(default_factory=dict)
+    """Results of `tokens_after`."""
+
     @classmethod
-    async def of(cls, labels: Iterable[str], *, opening: str, closing: str, tokenizer: Tokenizer) -> _Spellings:
+    async def of(cls, labels: Sequence[str], *, opening: str, closing: str, tokenizer: Tokenizer) -> _Spellings:
+        kept = _kept.setdefault(tokenizer, {})
+        key = (tuple(labels), opening, closing)
+        if key in kept:
+            return kept[key]
         spelled = {opening + label: label for label in labels}
         parts = {
             (text + closing)[start:end]
@@ -213,20 +227,27 @@ class _Spellings:
             for start in range(len(text))
             for end in range(start + 1, len(text + closing) + 1)
         }
-        return cls(labels=spelled, closing=closing, tokens=await tokenizer.tokens_of(parts))
+        found = cls(labels=spelled, closing=closing, tokens=await tokenizer.tokens_of(parts))
+        if len(kept) >= _MAX_KEPT:
+            del kept[next(iter(kept))]
+        kept[key] = found
+        return found
 
     def labels_after(self, spelled: str) -> list[str]:
         """Return the labels that can still be spelled after a text."""
         return [label for text, label in self.labels.items() if text.startswith(spelled)]
 
-    def tokens_after(self, spelled: str) -> dict[int, str]:
+    def tokens_after(self, spelled: str) -> Mapping[int, str]:
         """Return the tokens that continue a text toward a label: id -> text with the token."""
-        following = {}
+        following: dict[int, str] = {}
+        if spelled in self.after:
+            return self.after[spelled]
         for text in self.labels:
             if text.startswith(spelled) and text != spelled:
                 whole = text + self.closing
                 for end in range(len(spelled) + 1, len(whole) + 1):
                     following |= dict.fromkeys(self.tokens[whole[len(spelled) : end]], whole[:end])
+        self.after[spelled] = following
         return following
 
     def label_ended_by(self, spelled: str) -> str | None:
