@@ -63,7 +63,7 @@ def router(store: FileStore, *, max_file_bytes: int = MAX_FILE_BYTES) -> APIRout
             form = await _form(request, max_bytes=max_file_bytes, held=held)
             try:
                 # In a thread, because writing to the disk blocks.
-                return (await asyncio.to_thread(_stored, form, store=store, owner=owner)).shown()
+                return (await asyncio.to_thread(_stored, form, store=store, owner=owner, upload=held)).shown()
             finally:
                 await form.close()
 
@@ -162,14 +162,14 @@ async def _bounded(request: Request, *, max_bytes: int, held: Upload) -> AsyncGe
         raise _Broken(error) from error
 
 
-def _stored(form: FormData, *, store: FileStore, owner: str | None) -> StoredFile:
+def _stored(form: FormData, *, store: FileStore, owner: str | None, upload: Upload) -> StoredFile:
     """Store the file of an upload.
 
     Raises:
         Refused: A part of the form is missing or invalid.
     """
-    upload, purpose = form.get("file"), form.get("purpose")
-    if not isinstance(upload, UploadFile):
+    given, purpose = form.get("file"), form.get("purpose")
+    if not isinstance(given, UploadFile):
         raise Refused(invalid("file: not given", param="file", code="missing"))
     if purpose != "batch":
         message = f'purpose: {shown(purpose)} given; expected: "batch"'
@@ -182,12 +182,12 @@ def _stored(form: FormData, *, store: FileStore, owner: str | None) -> StoredFil
     file_id = store.new_id()
     try:
         with store.open_new(file_id) as target:
-            shutil.copyfileobj(upload.file, target)
+            shutil.copyfileobj(given.file, target)
     except OSError:
         store.remove(file_id)
         raise
-    name = upload.filename or "upload.jsonl"
-    return store.add(file_id, filename=name, purpose="batch", owner=owner, lifetime_s=lifetime_s)
+    name = given.filename or "upload.jsonl"
+    return store.add(file_id, filename=name, purpose="batch", owner=owner, lifetime_s=lifetime_s, upload=upload)
 
 
 def lifetime(seconds: object, *, param: str) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,13 +54,12 @@ class Upload:
     """A reservation of space for a file during its upload.
 
     Args:
-        take: Reserves more bytes, or raises `Refused`.
-        num_bytes: Number of bytes that are reserved already.
+        check: Raises `Refused` where a number of additional bytes exceeds the quota.
     """
 
-    def __init__(self, take: Callable[[int], None], *, num_bytes: int) -> None:
-        self._take = take
-        self.num_bytes = num_bytes
+    def __init__(self, check: Callable[[int], None]) -> None:
+        self._check = check
+        self.num_bytes = 0
 
     def hold(self, num_bytes: int) -> None:
         """Extend the reservation to a total size.
@@ -70,7 +68,7 @@ class Upload:
             Refused: 413, the quota is full.
         """
         if num_bytes > self.num_bytes:
-            self._take(num_bytes - self.num_bytes)
+            self._check(num_bytes - self.num_bytes)
             self.num_bytes = num_bytes
 
 
@@ -121,8 +119,8 @@ class FileStore:
         self._folder = folder
         self._now = now
         self.quota = quota
-        self._num_held_bytes: Counter[str | None] = Counter()  # reserved bytes of uploads in progress, by owner
-        self._num_uploads: Counter[str | None] = Counter()  # uploads in progress, by owner
+        self._uploads: dict[Upload, str | None] = {}  # uploads in progress and their owners
+        self._counting = threading.Lock()  # an upload becomes a file in one step: quotas count it once
         self._writing = threading.Lock()
         self.is_read: Callable[[StoredFile], bool] = lambda file: False
         open_private_folder(folder)
@@ -156,25 +154,31 @@ class FileStore:
             Refused: 413 or 429, the owner's quota is full.
         """
         self.sweep()
-        num_files = len([file for file in list(self._files.values()) if file.owner == owner]) + self._num_uploads[owner]
-        if num_files >= self.quota.num_files:
-            message = f"file: {num_files} files are stored, the limit is {self.quota.num_files}; {_FREE_SPACE}"
-            problem = invalid(message, param="file", code=QUOTA_EXCEEDED)
-            raise Refused(problem, status=429, headers=_DO_NOT_RETRY)
-        upload = Upload(partial(self._hold, owner), num_bytes=0)
-        self._num_uploads[owner] += 1
+        upload = Upload(partial(self._check_bytes, owner))
+        with self._counting:
+            num_files = len(self._files_of(owner)) + len(self._uploads_of(owner))
+            if num_files >= self.quota.num_files:
+                message = f"file: {num_files} files are stored, the limit is {self.quota.num_files}; {_FREE_SPACE}"
+                problem = invalid(message, param="file", code=QUOTA_EXCEEDED)
+                raise Refused(problem, status=429, headers=_DO_NOT_RETRY)
+            self._uploads[upload] = owner
         try:
             upload.hold(num_bytes)
             yield upload
         finally:
-            self._num_uploads[owner] -= 1
-            self._num_held_bytes[owner] -= upload.num_bytes
+            self._uploads.pop(upload, None)
 
     def num_bytes_of(self, owner: str | None) -> int:
         """Return the total size of an owner's files, uploads in progress included."""
-        return (
-            sum(file.bytes for file in list(self._files.values()) if file.owner == owner) + self._num_held_bytes[owner]
-        )
+        with self._counting:
+            stored = sum(file.bytes for file in self._files_of(owner))
+            return stored + sum(upload.num_bytes for upload in self._uploads_of(owner))
+
+    def _files_of(self, owner: str | None) -> list[StoredFile]:
+        return [file for file in list(self._files.values()) if file.owner == owner]
+
+    def _uploads_of(self, owner: str | None) -> list[Upload]:
+        return [upload for upload, other in list(self._uploads.items()) if other == owner]
 
     def check_full(self, owner: str | None) -> None:
         """Check that the owner's quota allows more files.
@@ -183,14 +187,13 @@ class FileStore:
             Refused: 413, the quota is full.
         """
         self.sweep()
-        self._hold(owner, 0)
+        self._check_bytes(owner, 0)
 
-    def _hold(self, owner: str | None, num_bytes: int) -> None:
+    def _check_bytes(self, owner: str | None, num_bytes: int) -> None:
         num_kept, limit = self.num_bytes_of(owner), self.quota.num_bytes
         if num_kept + num_bytes > limit:
             message = f"file: {num_bytes:,} more bytes given, {num_kept:,} of {limit:,} bytes are used; {_FREE_SPACE}"
             raise Refused(invalid(message, param="file", code=QUOTA_EXCEEDED), status=413, headers=_DO_NOT_RETRY)
-        self._num_held_bytes[owner] += num_bytes
 
     def add(
         self,
@@ -200,6 +203,7 @@ class FileStore:
         purpose: Literal["batch", "batch_output"],
         owner: str | None,
         lifetime_s: int | None = None,
+        upload: Upload | None = None,
     ) -> StoredFile:
         """Create a file from content that was written with `open_new`.
 
@@ -209,6 +213,7 @@ class FileStore:
             purpose: What the file is for.
             owner: Name of the owner's API key. None: no key.
             lifetime_s: Seconds until the file is deleted. None: `BATCH_FILE_DAYS`.
+            upload: Reservation that the file replaces. None: no space was reserved.
         """
         path = self.path(file_id)
         sync(path)
@@ -225,7 +230,10 @@ class FileStore:
                 serial=max((other.serial for other in list(self._files.values())), default=0) + 1,
             )
             write_file(self._folder / f"{file_id}.json", file.model_dump_json())
-            self._files[file_id] = file
+            with self._counting:
+                self._files[file_id] = file
+                if upload is not None:
+                    self._uploads.pop(upload, None)
         return file
 
     def get(self, file_id: str, *, owner: str | None) -> StoredFile:
@@ -248,7 +256,7 @@ class FileStore:
     def of(self, owner: str | None) -> list[StoredFile]:
         """Return all files of an owner, oldest first."""
         self.sweep()
-        return [file for file in list(self._files.values()) if file.owner == owner]
+        return self._files_of(owner)
 
     def remove(self, file_id: str) -> None:
         """Delete a file. The metadata goes first, so that a crash in between leaves a `.data` that the next start removes."""

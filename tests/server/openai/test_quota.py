@@ -113,6 +113,17 @@ async def test_concurrent_uploads_share_the_remaining_quota(connect: Any, tmp_pa
     assert folder_bytes(tmp_path) == 16 * KIB
 
 
+def test_a_stored_upload_counts_once_while_its_request_ends(tmp_path: Path) -> None:
+    store = FileStore(tmp_path, quota=FileQuota(num_bytes=10, num_files=2))
+    with store.receiving("alice", num_bytes=6) as upload:
+        with store.open_new("file-1") as target:
+            target.write(b"x" * 6)
+        store.add("file-1", filename="f", purpose="batch", owner="alice", upload=upload)
+        assert store.num_bytes_of("alice") == 6
+        with store.receiving("alice", num_bytes=4):
+            pass
+
+
 async def test_a_file_beyond_the_limit_is_refused(connect: Any, tmp_path: Path) -> None:
     async with serving(connect, tmp_path, quota=FileQuota(num_files=2)) as client:
         for status in (200, 200, 429):
