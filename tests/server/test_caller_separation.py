@@ -55,8 +55,7 @@ STORES = {
     "dialects.gathering._Group.members": "the members of one group, which has one caller",
     # Files and batches.
     "openai.filestore.FileStore._files": OWNED + "test_files_and_batches_are_visible_to_their_caller_only",
-    "openai.filestore.FileStore._num_held_bytes": SEPARATES + "a counter of callers",
-    "openai.filestore.FileStore._num_uploads": SEPARATES + "a counter of callers",
+    "openai.filestore.FileStore._uploads": SEPARATES + "each upload with its owner; counted by owner",
     "openai.batchstore.BatchStore._batches": OWNED + "test_files_and_batches_are_visible_to_their_caller_only",
     "openai.batchstore.BatchProgress.done": "the lines of one batch",
     "openai.batchrun.BatchRunner._runs": "found by the id of a batch that `BatchStore` gave to its owner",
