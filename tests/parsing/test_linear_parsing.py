@@ -29,7 +29,7 @@ CASES = [
 def test_parsing_takes_linear_time(case: Case, shape: Shape) -> None:
     growth = growth_of(case.feed, shape, first_size=case.first_size)
     assert growth.is_linear, (
-        f"a text 4 times as long as {growth.size} characters takes {growth.ratio:.0f} times the CPU time "
+        f"a text {growth.factor} times as long as {growth.size} characters takes {growth.ratio:.0f} times the CPU time "
         f"({growth.small_s:.3f} s, {growth.large_s:.3f} s); read the text in one pass, or limit its size"
     )
 

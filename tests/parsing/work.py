@@ -1,7 +1,8 @@
 """Measure how work grows with the length of a text: compare the CPU times for a text and for one four times as long.
 
 The ratio of two measurements does not depend on the speed of the machine. Linear work has a ratio of 4, or 5 to 6 if
-caches overflow. Quadratic work has a ratio of 16.
+caches overflow. Quadratic work has a ratio of 16. On a busy machine, overflowing caches can cost more; a text 16 times as long then
+decides: 16 or somewhat more for linear work, 256 for quadratic work.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-MOST = 8.0
-"""Smallest ratio that does not count as linear."""
+EXPONENT = 1.5
+"""Smallest growth that does not count as linear: the ratio of the lengths to this power."""
 
 ENOUGH_S = 0.002
 """Smallest CPU time that is compared, in seconds. The smaller size is raised until its work takes this long."""
@@ -26,10 +27,12 @@ NUM_TRIES = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """CPU times for a text and for one four times as long."""
+    """CPU times for a text and for a longer one."""
 
     size: int
     """Number of characters of the smaller text."""
+    factor: int = 4
+    """Length of the larger text, divided by that of the smaller one."""
     small_s: float
     """CPU time for the smaller text, in seconds."""
     large_s: float
@@ -43,7 +46,7 @@ class Growth:
     @property
     def is_linear(self) -> bool:
         """Whether the work is linear. Work too short to be measured at the larger size counts as linear."""
-        return self.ratio < MOST or self.large_s < ENOUGH_S
+        return self.ratio < self.factor**EXPONENT or self.large_s < ENOUGH_S
 
 
 def growth_of(feed: Callable[[str], object], shape: Callable[[int], str], *, first_size: int) -> Growth:
@@ -68,6 +71,8 @@ def growth_of(feed: Callable[[str], object], shape: Callable[[int], str], *, fir
             small_s=min(growth.small_s, _seconds(feed, small)),
             large_s=min(growth.large_s, _seconds(feed, large)),
         )
+    else:
+        return replace(growth, factor=16, large_s=_seconds(feed, shape(16 * size)))
     return growth
 
 
