@@ -1,8 +1,8 @@
 """Measure how work grows with the length of a text: compare the CPU times for a text and for one four times as long.
 
 The ratio of two measurements does not depend on the speed of the machine. Linear work has a ratio of 4, or 5 to 6 if
-caches overflow. Quadratic work has a ratio of 16. On a busy machine, overflowing caches can cost more; a text 16 times as long then
-decides: 16 or somewhat more for linear work, 256 for quadratic work.
+caches overflow. Quadratic work has a ratio of 16. On a busy machine, overflowing caches can cost more; a text 16 times
+as long then decides: 16 or somewhat more for linear work, 256 for quadratic work.
 """
 
 from __future__ import annotations
