@@ -8,6 +8,7 @@ as long then decides: 16 or somewhat more for linear work, 256 for quadratic wor
 from __future__ import annotations
 
 import gc
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -61,18 +62,18 @@ def growth_of(feed: Callable[[str], object], shape: Callable[[int], str], *, fir
     while small_s < ENOUGH_S and size < LAST_SIZE:
         size *= 2 if small_s > ENOUGH_S / 4 else 4
         small_s = _seconds(feed, shape(size))
-    small, large = shape(size), shape(4 * size)
-    growth = Growth(size=size, small_s=small_s, large_s=_seconds(feed, large))
-    for _ in range(NUM_TRIES):
-        if growth.is_linear:
-            break
-        growth = Growth(
-            size=size,
-            small_s=min(growth.small_s, _seconds(feed, small)),
-            large_s=min(growth.large_s, _seconds(feed, large)),
-        )
-    else:
-        return replace(growth, factor=16, large_s=_seconds(feed, shape(16 * size)))
+    growth = Growth(size=size, small_s=small_s, large_s=math.inf)
+    for factor in (4, 16):
+        large = shape(factor * size)
+        growth = replace(growth, factor=factor, large_s=_seconds(feed, large))
+        for _ in range(NUM_TRIES):
+            if growth.is_linear:
+                return growth
+            growth = replace(
+                growth,
+                small_s=min(growth.small_s, _seconds(feed, shape(size))),
+                large_s=min(growth.large_s, _seconds(feed, large)),
+            )
     return growth
 
 
