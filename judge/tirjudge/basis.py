@@ -1,7 +1,8 @@
 """The basis of a verdict: checked by a program, reasoned, or guessed. This module is the only definition.
 
     guessed    forced, or the top label is hardly more probable than chance
-    checked    the last program ended ok, and the CHECK line that it printed last implies the verdict
+    checked    the last program ended ok without executing the text of a response in its own process, and the CHECK line
+               that it printed last implies the verdict
     reasoned   every other verdict
 
 The CHECK line is the last line of a program's output: `CHECK {"A": 3, "B": 5}`, one number or boolean per label. For a
@@ -104,12 +105,14 @@ def parse_check(stdout: str, *, keys: Collection[str], allows_bare: bool = False
 
 
 def _last_output(rollout: Rollout) -> str | None:
-    """Return the whole output of the last program; None if there is none, it failed, or its output was cut."""
+    """Return the whole output of the last program; None if there is none, it failed, its output was cut, or a response may
+    have forged it."""
     results = [t.result for t in rollout.turns if t.result is not None and t.call is not None and t.call.tool == PYTHON]
     if not results or not results[-1].outcome.is_ok:
         return None
     last = results[-1]
-    return None if isinstance(last, ExecResult) and last.truncated else last.stdout
+    is_unsure = isinstance(last, ExecResult) and (last.truncated or last.in_process)
+    return None if is_unsure else last.stdout
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

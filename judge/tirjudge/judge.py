@@ -8,7 +8,7 @@ import struct
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from tirjudge.basis import combined_basis
@@ -17,13 +17,14 @@ from tirjudge.deadline import NEVER, Deadline, until
 from tirjudge.engines.base import Engine
 from tirjudge.errors import DeadlineExceeded
 from tirjudge.formats import format_named
-from tirjudge.formats.base import Format
+from tirjudge.formats.base import RESPONSE, Format
 from tirjudge.loop import RESERVED_TOKENS, RolloutSpec, run_rollout
 from tirjudge.model import Model
 from tirjudge.profile import Profile
 from tirjudge.strategies.base import groups_of
 from tirjudge.token_counts import counts_of
 from tirjudge.tools.base import Tool, ToolContext
+from tirjudge.tools.functions import CallAccount, ToolFunction, chosen_functions
 from tirjudge.tools.python import PythonTool, Sandbox
 from tirjudge.types import (
     JudgeRequest,
@@ -83,12 +84,22 @@ class Judge:
         return next((tool.sandbox for tool in self.tools if isinstance(tool, PythonTool)), None)
 
     @property
+    def functions(self) -> Sequence[ToolFunction]:
+        """Functions that programs may call."""
+        return next((tool.functions for tool in self.tools if isinstance(tool, PythonTool)), ())
+
+    @property
     def format(self) -> Format:
         """Format of the prompts and of the model's texts."""
         return format_named(self.profile.format)
 
     async def judge(
-        self, request: JudgeRequest, *, on_turn: OnTurn | None = None, deadline: Deadline | None = None
+        self,
+        request: JudgeRequest,
+        *,
+        on_turn: OnTurn | None = None,
+        deadline: Deadline | None = None,
+        account: CallAccount | None = None,
     ) -> Judgment:
         """Judge one request.
 
@@ -96,9 +107,10 @@ class Judge:
             request: the request.
             on_turn: called with each turn when it ends. None: no callback.
             deadline: deadline of the judgment. None: `request.deadline_s` from now.
+            account: account of the caller for function calls. None: only the budget of the judgment applies.
 
         Raises:
-            ValueError: the request offers tools, but this judge has none.
+            ValueError: the request offers tools, but this judge has none; or it names a function that is not offered.
             PromptTooLong: the request does not fit the model's context.
             DeadlineExceeded: the deadline passed before the model had written a turn. If the model had written a turn
                 but no verdict could be forced in time, the judgment abstains with reason `deadline`.
@@ -106,9 +118,12 @@ class Judge:
         """
         if not self.tools and request.offers_tools:
             raise ValueError(f'tools: "{request.tools}" given, but this judge has no tools; send "off"')
+        chosen_functions(self.functions, names=request.functions)
         started = time.perf_counter()
         deadline = deadline or Deadline.after(request.deadline_s)
-        session = _Session(judge=self, request=request, on_turn=on_turn, deadline=deadline)
+        session = _Session(
+            judge=self, request=request, on_turn=on_turn, deadline=deadline, account=CallAccount(parent=account)
+        )
         verdict = await until(deadline.gives_up_at, session.decide_with_weights())
         votes = [vote for ballot in session.ballots.values() for vote in ballot]
         if verdict is None or (
@@ -123,7 +138,8 @@ class Judge:
             model_version=session.model_version,
             chat_template_kwargs=self.profile.chat_template_kwargs,
             verdict=held_to(request, verdict),
-            rollouts=[_record(vote, mode=request.mode) for vote in votes],
+            rollouts=(records := [_record(vote, mode=request.mode) for vote in votes]),
+            ran_candidate_in_process=any(turn.in_process for record in records for turn in record.turns),
             usage=_usage(votes),
             timing=_timing(votes, total_s=time.perf_counter() - started),
         )
@@ -138,6 +154,7 @@ class Judge:
         read_probabilities: bool = True,
         deadline: Deadline = NEVER,
         on_turn: Callable[[Turn], Awaitable[None]] | None = None,
+        account: CallAccount | None = None,
     ) -> Rollout:
         """Run one rollout on the responses in `order`. It has the same tokens as the corresponding vote of a judgment,
         and also the log-probability of each token.
@@ -148,6 +165,7 @@ class Judge:
             session: unique id of this rollout.
             number: index of this rollout among the rollouts on this order. Each number has a different seed.
             read_probabilities, deadline, on_turn: as in `RolloutSpec`.
+            account: account for function calls. None: a new one.
 
         Raises:
             PromptTooLong, EngineUnavailable, SandboxUnavailable: as in `run_rollout`.
@@ -163,6 +181,7 @@ class Judge:
                 read_probabilities=read_probabilities,
                 deadline=deadline,
                 on_turn=on_turn,
+                account=account or CallAccount(),
             )
 
     async def _roll(
@@ -177,6 +196,7 @@ class Judge:
         read_probabilities: bool,
         deadline: Deadline,
         on_turn: Callable[[Turn], Awaitable[None]] | None,
+        account: CallAccount,
     ) -> Rollout:
         temperature = request.temperature
         if temperature is None:
@@ -187,8 +207,13 @@ class Judge:
             labels=self.format.labels(request.mode, len(order)),
             format=self.format,
             engine=self.engine,
-            tools=self.tools if request.offers_tools else (),
-            context=ToolContext(bindings=self.format.bindings(request, order=order)),
+            tools=self.tools_of(request),
+            context=ToolContext(
+                bindings=(bindings := self.format.bindings(request, order=order)),
+                watched=[name for name in bindings if name.startswith(RESPONSE)],
+                candidate_code=request.candidate_code,
+                account=account,
+            ),
             profile=self.profile,
             sampling=Sampling(max_tokens=0, temperature=temperature, seed=seed, logprobs=logprobs),
             session=session,
@@ -199,6 +224,19 @@ class Judge:
             on_turn=on_turn,
         )
         return await run_rollout(prompt_ids, spec)
+
+    def tools_of(self, request: JudgeRequest) -> Sequence[Tool]:
+        """Return the tools that a request offers to the model, with the functions that it names.
+
+        Raises:
+            ValueError: the request names a function that is not offered.
+        """
+        if not request.offers_tools:
+            return ()
+        if request.functions is None:
+            return self.tools
+        chosen = chosen_functions(self.functions, names=request.functions)
+        return [replace(tool, functions=chosen) if isinstance(tool, PythonTool) else tool for tool in self.tools]
 
     async def encode(self, request: JudgeRequest, *, order: Sequence[int]) -> list[int]:
         """Render and encode the prompt that shows the responses in `order`. Texts are shortened until the prompt fits.
@@ -231,7 +269,7 @@ class Judge:
         text = self.format.render(
             request,
             order=order,
-            tools=self.tools if request.offers_tools else (),
+            tools=self.tools_of(request),
             prompt_chars=prompt_chars,
             response_chars=response_chars,
             control_tokens=await self.engine.tokenizer.control_tokens(_untrusted_texts(request, order=order)),
@@ -264,6 +302,8 @@ class _Session:
     """Order shown -> its votes."""
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_ROLLOUTS))
     """Limit of concurrent rollouts."""
+    account: CallAccount = field(default_factory=CallAccount)
+    """Account of the judgment for function calls."""
     model_version: str | None = None
     """Version of the weights; set when the weights lock is acquired."""
 
@@ -340,6 +380,7 @@ class _Session:
                 read_probabilities=True,
                 deadline=self.deadline,
                 on_turn=self._observer(order),
+                account=self.account,
             )
         return Vote(order=order, rollout=rollout, needs_program=self.request.tools == "on")
 
@@ -448,6 +489,7 @@ def _usage(votes: Sequence[Vote]) -> Usage:
         output_tokens=tokens.completion,
         tool_calls=sum(turn.result is not None for turn in turns),
         rollouts=len(votes),
+        function_calls=sum(len(program.calls) for turn in turns if (program := turn.program) is not None),
         cost_usd=tokens.cost_usd,
     )
 
@@ -458,4 +500,5 @@ def _timing(votes: Sequence[Vote], *, total_s: float) -> Timing:
         total_s=total_s,
         engine_s=sum(turn.engine_s for turn in turns),
         sandbox_s=sum(turn.result.wall_s for turn in turns if turn.result is not None),
+        functions_s=sum(call.ms for turn in turns if turn.program is not None for call in turn.program.calls) / 1000,
     )

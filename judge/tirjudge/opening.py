@@ -19,6 +19,8 @@ from tirjudge.kinds import Kinds
 from tirjudge.model import EngineKind, EngineOptions, Model
 from tirjudge.tools import TOOLS
 from tirjudge.tools.base import Tool, ToolKind, ToolOptions
+from tirjudge.tools.functions import FUNCTIONS, ToolFunction
+from tirjudge.tools.python import PythonTool
 from tirjudge.types import PYTHON
 
 ENGINES: Kinds[EngineKind] = Kinds("tirjudge.engines", what="engine")
@@ -82,6 +84,47 @@ async def open_model(
         yield opened if format is None else replace(opened, profile=opened.profile.asked_in(format_named(format).name))
 
 
+def is_function_tool(tool: str | Tool) -> bool:
+    """Whether a tool is a name of `tirjudge.functions`, with or without settings after a colon."""
+    return isinstance(tool, str) and tool not in TOOLS and tool.partition(":")[0] in FUNCTIONS
+
+
+@asynccontextmanager
+async def open_functions(names: Sequence[str]) -> AsyncIterator[list[ToolFunction]]:
+    """Open functions for the programs of a judge, and close them at the end of the block.
+
+    Args:
+        names: `NAME` or `NAME:SETTINGS` for each.
+
+    Raises:
+        ValueError: unknown name, invalid settings, or two functions of the same name.
+        ToolUnavailable: the functions do not work here.
+    """
+    async with AsyncExitStack() as stack:
+        found: dict[str, ToolFunction] = {}
+        for each in names:
+            name, _, settings = each.partition(":")
+            for function in await stack.enter_async_context(FUNCTIONS.named(name).open(settings)):
+                if function.name in found:
+                    raise ValueError(f"--tool {each}: a second function {function.name!r}")
+                found[function.name] = function
+        yield list(found.values())
+
+
+def with_functions(tools: Sequence[Tool], functions: Sequence[ToolFunction]) -> list[Tool]:
+    """Return the tools, with functions for the programs of the Python tool.
+
+    Raises:
+        ValueError: functions were given, but there is no Python tool.
+    """
+    if functions and not any(isinstance(tool, PythonTool) for tool in tools):
+        raise ValueError(f"--tool: {functions[0].name} is a function of programs; add --tool {PYTHON}")
+    return [
+        replace(tool, functions=[*tool.functions, *functions]) if isinstance(tool, PythonTool) and functions else tool
+        for tool in tools
+    ]
+
+
 @asynccontextmanager
 async def open_judge(
     model: str | Model = BUNDLED,
@@ -96,15 +139,16 @@ async def open_judge(
     Args:
         model: an address as in `open_model`, or an open model. `options` and `format` do not apply to an open model.
         options, format: as in `open_model`.
-        tools: names of tools to open, or open tools. Empty: only requests with `tools="off"` are accepted.
+        tools: names of tools to open, or open tools. Empty: only requests with `tools="off"` are accepted. A name of
+            `tirjudge.functions`, such as `run` or `mcp:SETTINGS`, offers functions to the programs of `python`.
         tool_options: options of the tools that are opened by name.
 
     Raises:
-        ValueError: as in `open_model`, or unknown tool.
+        ValueError: as in `open_model`, unknown tool, or functions without `python`.
         CheckpointError, EngineUnavailable: as in `open_model`.
         SandboxUnavailable: a tool does not work on this machine.
     """
-    kinds = [TOOLS.named(tool) if isinstance(tool, str) else tool for tool in tools]
+    kinds = [TOOLS.named(tool) if isinstance(tool, str) else tool for tool in tools if not is_function_tool(tool)]
     async with AsyncExitStack() as stack:
         opening = nullcontext(model) if isinstance(model, Model) else open_model(model, options=options, format=format)
         opened = await stack.enter_async_context(opening)
@@ -112,6 +156,12 @@ async def open_judge(
             await stack.enter_async_context(kind.open(tool_options)) if isinstance(kind, ToolKind) else kind
             for kind in kinds
         ]
+        names = [tool for tool in tools if isinstance(tool, str) and is_function_tool(tool)]
+        functions = await stack.enter_async_context(open_functions(names))
         yield Judge(
-            engine=opened.engine, tools=open_tools, profile=opened.profile, weights=opened.weights, model=opened
+            engine=opened.engine,
+            tools=with_functions(open_tools, functions),
+            profile=opened.profile,
+            weights=opened.weights,
+            model=opened,
         )

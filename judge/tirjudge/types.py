@@ -44,6 +44,12 @@ PYTHON = "python"
 MAX_CRITERIA = 64
 """Maximum number of criteria in one request."""
 
+MAX_FUNCTIONS = 64
+"""Maximum number of functions that a request may name."""
+
+CandidateCode = Literal["flag", "refuse"]
+"""What happens when a judge's program executes the text of a response in its own process: the judgment is flagged, or the
+execution also fails."""
 
 GOOD_SCORE = 6
 """Lowest score in the upper half of the 1 to 10 scale."""
@@ -262,6 +268,11 @@ class ExecResult(ToolResult):
     """Tail of the standard error, at most 16 KiB."""
     files: dict[str, bytes] = field(default_factory=dict)
     """Path -> content of each requested file that exists."""
+    calls: tuple[CallRecord, ...] = ()
+    """Function calls of the program, in the order they ended."""
+    in_process: tuple[str, ...] = ()
+    """Each way in which the program executed the text of a response in its own process, such as `exec`. Its output may
+    then be the candidate's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +310,14 @@ class Turn:
             outcome=None if self.result is None else self.result.outcome,
             tool=None if self.call is None or self.result is None or self.call.tool == PYTHON else self.call.tool,
             is_thought=self.is_thought,
+            calls=[] if self.program is None else list(self.program.calls),
+            in_process=[] if self.program is None else list(self.program.in_process),
         )
+
+    @property
+    def program(self) -> ExecResult | None:
+        """Result of the program of this turn. None: the turn ran no program."""
+        return self.result if isinstance(self.result, ExecResult) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -541,6 +559,13 @@ class JudgeRequest(Wire):
     deadline_s: Annotated[StrictFloat, Field(gt=0.0, allow_inf_nan=False)] | None = None
     """Time limit of the whole judgment, in seconds. Near the limit, verdicts are forced from the turns written so far.
     None: no limit."""
+    functions: list[Text] | None = Field(default=None, max_length=MAX_FUNCTIONS, exclude_if=is_none)
+    """Names of the functions that programs may call, of those that the operator enabled. Empty: none. None (omitted from
+    JSON): all."""
+    candidate_code: CandidateCode = Field(default="flag", exclude_if=lambda value: value == "flag")
+    """What happens when a program executes the text of a response in its own process, where the response can forge the
+    output. `flag` (omitted from JSON): the judgment says so in `ran_candidate_in_process`. `refuse`: the execution also
+    fails with an error."""
     stream: StrictBool = False
     """Over HTTP: send each turn when it ends, as a server-sent event."""
 
@@ -594,6 +619,29 @@ class Verdict(Wire):
         return self.status == "abstained" and self.reason in _UNMET
 
 
+class CallRecord(Wire):
+    """One function call of a program, as the host recorded it. The program cannot change it."""
+
+    function: str
+    """Name of the function."""
+    version: str
+    """Version of the function."""
+    arguments: dict[str, JsonValue] | None
+    """Arguments. None: larger than 64 KiB as JSON."""
+    arguments_sha256: str
+    """SHA-256 of the arguments as JSON, in hexadecimal digits."""
+    result: JsonValue = None
+    """Result. None: an error, larger than 64 KiB as JSON, or the result is null."""
+    result_sha256: str | None
+    """SHA-256 of the result as JSON, in hexadecimal digits. None: an error."""
+    num_bytes: int
+    """Size of the result as JSON. 0: an error."""
+    error: str | None = Field(default=None, exclude_if=is_none)
+    """Message of the error. None (omitted from JSON): the call returned a result."""
+    ms: float
+    """Duration of the call in milliseconds."""
+
+
 class TurnRecord(Wire):
     """One turn of a rollout, as text."""
 
@@ -609,6 +657,10 @@ class TurnRecord(Wire):
     """Name of the tool. None (omitted from JSON): Python, or nothing was run."""
     is_thought: bool = Field(default=False, exclude_if=lambda is_thought: not is_thought)
     """Whether the text is a thought of the model. False is omitted from JSON."""
+    calls: list[CallRecord] = Field(default_factory=list, exclude_if=lambda calls: not calls)
+    """Function calls of the program, in the order they ended. Empty is omitted from JSON."""
+    in_process: list[str] = Field(default_factory=list, exclude_if=lambda ways: not ways)
+    """Each way in which the program executed the text of a response in its own process. Empty is omitted from JSON."""
 
     @property
     def was_called(self) -> bool:
@@ -689,6 +741,8 @@ class Usage(Wire):
     """Number of tool calls within the budget."""
     rollouts: int
     """Number of rollouts."""
+    function_calls: int = Field(default=0, exclude_if=lambda number: not number)
+    """Number of function calls of programs. 0 is omitted from JSON."""
     cost_usd: float | None = Field(default=None, exclude_if=lambda cost: cost is None)
     """Price of the tokens in US dollars. None: the prices or the counts are not known."""
 
@@ -701,7 +755,9 @@ class Timing(Wire):
     engine_s: float
     """Time waiting for completions, summed over rollouts (which run concurrently)."""
     sandbox_s: float
-    """Time running programs, summed over rollouts."""
+    """Time running programs without their function calls, summed over rollouts."""
+    functions_s: float = Field(default=0.0, exclude_if=lambda seconds: not seconds)
+    """Time of function calls, summed over calls. 0 is omitted from JSON."""
     queue_s: float = 0.0
     """Time in the queue before the judgment started."""
 
@@ -729,6 +785,9 @@ class Judgment(Wire):
     """The final verdict."""
     rollouts: list[RolloutRecord]
     """All rollouts, grouped by the order in which the responses were shown."""
+    ran_candidate_in_process: bool = Field(default=False, exclude_if=lambda ran: not ran)
+    """Whether a program executed the text of a response in its own process, so that the response may have forged the
+    output. False is omitted from JSON."""
     usage: Usage
     """Token and call counts."""
     timing: Timing

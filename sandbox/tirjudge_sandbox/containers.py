@@ -26,11 +26,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tirjudge_sandbox.candidate import MAX_VALUE_CHARS
 from tirjudge_sandbox.cgroups import Cgroup, start_of
+from tirjudge_sandbox.channel import Calls, Link
 from tirjudge_sandbox.fork_server import GRACE_S, WATCHDOG_S
 from tirjudge_sandbox.frames import HEADER_BYTES, LENGTHS, frame, report_from
 from tirjudge_sandbox.jail import NUM_THREADS
 from tirjudge_sandbox.levels import IsolationLevel
+from tirjudge_sandbox.messages import MAX_MESSAGE_BYTES
 from tirjudge_sandbox.presets import Preset
 from tirjudge_sandbox.protocol import ProgramJob, ProgramReport
 from tirjudge_sandbox.slot_process import LevelUnavailable, SlotLost, SlotProcess, SlotServer
@@ -138,9 +141,10 @@ class ContainerServer(SlotServer):
         self._container = container
         self._output = _Output(reader)
         self._writer = writer
-        self._max_body_bytes = output_bytes + 65_536
+        self._max_body_bytes = output_bytes + 65_536 + max(4 * MAX_VALUE_CHARS, MAX_MESSAGE_BYTES)
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[tuple[dict[str, Any], bytes]]] = {}
+        self._calls: dict[int, tuple[Calls, Link]] = {}
         self._is_alive = True
         self._removal: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
@@ -208,13 +212,26 @@ class ContainerServer(SlotServer):
             self._writer.write(frame({"do": do, "process": process, **fields}, *parts))
 
     async def ask(
-        self, do: str, process: int, *parts: bytes, timeout_s: float, **fields: Any
+        self, do: str, process: int, *parts: bytes, timeout_s: float, calls: Calls | None = None, **fields: Any
     ) -> tuple[dict[str, Any], bytes]:
-        """Send a request and return its answer. Raises SlotLost."""
+        """Send a request and return its answer. Raises SlotLost.
+
+        Args:
+            do: kind of request.
+            process: number of the slot's process.
+            parts: data of the request.
+            timeout_s: timeout in seconds. The container is ended after it.
+            calls: receives the messages that come before the answer. None: there are none.
+            fields: further fields of the request.
+        """
         if not self._is_alive:
             raise SlotLost("the container is gone", started=False)
         request = next(self._numbers)
         answer = self._waiting[request] = asyncio.get_running_loop().create_future()
+        if calls is not None:
+            link = _ContainedLink(self, process)
+            calls.begin(link)
+            self._calls[request] = calls, link
         self.tell(do, process, *parts, request=request, **fields)
         try:
             async with asyncio.timeout(timeout_s):
@@ -224,17 +241,33 @@ class ContainerServer(SlotServer):
             raise SlotLost("no answer in time", started=True) from error
         finally:
             del self._waiting[request]
+            if calls is not None:
+                del self._calls[request]
+                await calls.end()
 
     async def _listen(self) -> None:
         try:
             while True:
                 header, body = await self._read_frame()
-                answer = self._waiting.get(header.get("request", 0))
-                if answer is not None and not answer.done():
+                request = header.get("request", 0)
+                answer = self._waiting.get(request)
+                if "message" in header:
+                    self._receive(request, body)
+                elif answer is not None and not answer.done():
                     answer.set_result((header, body))
         except (OSError, EOFError, ValueError) as error:
             errors = self._output.last_errors.decode(errors="replace").strip()
             self.give_up(errors or str(error) or "it ended")
+
+    def _receive(self, request: int, message: bytes) -> None:
+        """Take a message of a program."""
+        calls, link = self._calls.get(request, (None, None))
+        if calls is None or link is None:
+            return
+        try:
+            calls.receive(message)
+        except ValueError:
+            link.close()
 
     async def _read_frame(self) -> tuple[dict[str, Any], bytes]:
         """Read one frame. Raises EOFError or OSError at the end of the stream, ValueError if the frame is not valid."""
@@ -250,6 +283,25 @@ class ContainerServer(SlotServer):
         return header, await self._output.exactly(num_body)
 
 
+class _ContainedLink:
+    """The program of a slot in a container, as the receiver of its calls sees it."""
+
+    def __init__(self, server: ContainerServer, process: int) -> None:
+        self._server, self._process = server, process
+
+    def send(self, message: bytes) -> None:
+        self._server.tell("answer", self._process, message)
+
+    def close(self) -> None:
+        self._server.tell("hang_up", self._process)
+
+    def pause(self) -> None:
+        self._server.tell("pause", self._process)
+
+    def resume(self, calls_s: float) -> None:
+        self._server.tell("resume", self._process, f"{calls_s:.6f}".encode())
+
+
 class ContainedSlot(SlotProcess):
     """A slot's process in a container, identified by its number there."""
 
@@ -261,12 +313,14 @@ class ContainedSlot(SlotProcess):
         """Whether the server's `num_open` includes this process."""
         self._hung_up = asyncio.Event()
 
-    async def run(self, job: ProgramJob, payload: bytes) -> ProgramReport:
+    async def run(self, job: ProgramJob, payload: bytes, *, calls: Calls | None = None) -> ProgramReport:
         if not self.is_open:
             raise SlotLost("the slot is closed", started=False)
         self.is_running = True
-        timeout_s = job.wall_s + WATCHDOG_S + RELAY_S
-        header, body = await self._ask("run", payload, job=job.to_packet().decode(), timeout_s=timeout_s)
+        calls_s = 0.0 if calls is None else calls.max_s
+        timeout_s = job.wall_s + WATCHDOG_S + RELAY_S + calls_s
+        packet = job.to_packet().decode()
+        header, body = await self._ask("run", payload, job=packet, timeout_s=timeout_s, calls=calls, calls_s=calls_s)
         self.is_running = False
         if "lost" in header:
             raise SlotLost(str(header["lost"]), started=header.get("started") is not False)
@@ -284,8 +338,12 @@ class ContainedSlot(SlotProcess):
         if "lost" in header:
             raise SlotLost(str(header["lost"]), started=True)
 
-    async def _ask(self, do: str, *parts: bytes, timeout_s: float, **fields: Any) -> tuple[dict[str, Any], bytes]:
-        asking = asyncio.ensure_future(self._server.ask(do, self.number, *parts, timeout_s=timeout_s, **fields))
+    async def _ask(
+        self, do: str, *parts: bytes, timeout_s: float, calls: Calls | None = None, **fields: Any
+    ) -> tuple[dict[str, Any], bytes]:
+        asking = asyncio.ensure_future(
+            self._server.ask(do, self.number, *parts, timeout_s=timeout_s, calls=calls, **fields)
+        )
         hanging_up = asyncio.ensure_future(self._hung_up.wait())
         try:
             await asyncio.wait([asking, hanging_up], return_when=asyncio.FIRST_COMPLETED)
@@ -295,6 +353,8 @@ class ContainedSlot(SlotProcess):
         finally:
             hanging_up.cancel()
             asking.cancel()
+            if calls is not None:
+                await asyncio.wait([asking])  # its calls have ended then
 
     def hang_up(self) -> None:
         self._hung_up.set()

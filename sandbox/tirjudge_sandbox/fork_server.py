@@ -12,22 +12,27 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from tirjudge_sandbox import host_limits, kernel
+from tirjudge_sandbox.candidate import MAX_VALUE_CHARS
 from tirjudge_sandbox.cgroups import Cgroup, MemoryKill
+from tirjudge_sandbox.channel import Calls, Channel, open_channel
 from tirjudge_sandbox.levels import IsolationLevel
 from tirjudge_sandbox.packages import Packages
 from tirjudge_sandbox.presets import Preset
 from tirjudge_sandbox.protocol import (
+    CALLS,
     CANCEL,
     ENTER,
     ONE_THREAD,
     PACKET_BYTES,
+    PAUSE,
+    REPORTS,
+    RESUME,
     Attachment,
-    Descriptors,
     Ending,
     Printed,
     ProgramJob,
@@ -35,6 +40,7 @@ from tirjudge_sandbox.protocol import (
     StoppedBy,
 )
 from tirjudge_sandbox.slot_process import LevelUnavailable, SlotLost, SlotProcess, SlotServer
+from tirjudge_sandbox.watching import MAX_REPORT_BYTES, MAX_REPORTS
 
 START_S = 30.0
 """Timeout in seconds for the start of a fork server."""
@@ -95,37 +101,40 @@ class ForkedSlot(SlotProcess):
         self._answer: asyncio.Future[bytes] | None = None
         asyncio.get_running_loop().add_reader(connection.fileno(), self._receive)
 
-    async def run(self, job: ProgramJob, payload: bytes) -> ProgramReport:
+    async def run(self, job: ProgramJob, payload: bytes, *, calls: Calls | None = None) -> ProgramReport:
         if not self.is_open:
             raise SlotLost("the slot is closed", started=False)
         mounts = await self._server.copy_mounts(job.attachments)
         if mounts:  # the program needs only the mounts, so hide the host's paths from it
             job = replace(job, attachments=tuple(attachment._replace(path="") for attachment in job.attachments))
         try:
-            with _memory_files(payload, can_fetch=bool(job.fetch)) as descriptors:
-                ending = await self._ending_of(job, descriptors, mounts)
+            async with _open_files(job, payload, calls=calls, slot=self) as files:
+                timeout_s = job.wall_s + WATCHDOG_S + (0.0 if calls is None else calls.max_s)
+                ending = await self._ending_of(job, files, mounts, timeout_s=timeout_s)
                 return ProgramReport(
                     ending=ending,
-                    stdout=_read_ends(descriptors.stdout, limit=job.output_bytes),
-                    stderr=_read_ends(descriptors.stderr, limit=4 * _STDERR_BYTES),
-                    files=_split(descriptors.fetched, dict(zip(job.fetch, ending.fetched, strict=False))),
+                    stdout=_read_ends(files.stdout, limit=job.output_bytes),
+                    stderr=_read_ends(files.stderr, limit=4 * _STDERR_BYTES),
+                    files=_split(files.fetched, dict(zip(job.fetch, ending.fetched, strict=False))),
+                    reports=_read_reports(files.reports),
+                    value=_read_value(files.value),
                 )
         finally:
             for descriptor in mounts:
                 os.close(descriptor)
 
-    async def _ending_of(self, job: ProgramJob, descriptors: Descriptors, mounts: list[int]) -> Ending:
+    async def _ending_of(self, job: ProgramJob, files: _Files, mounts: list[int], *, timeout_s: float) -> Ending:
         start = time.monotonic()
         try:
             if self._cgroup is not None:
                 self._cgroup.limit(job.memory_bytes)
-            files = [descriptor for descriptor in descriptors if descriptor >= 0]
-            socket.send_fds(self._socket, [job.to_packet()], [*files, *mounts])
+            socket.send_fds(self._socket, [job.to_packet()], [*files.sent, *mounts])
         except OSError as error:
             raise SlotLost(f"the job could not be sent: {error}", started=False) from error
+        files.close_sockets()
         self.is_running = True
         try:
-            ending = Ending.from_packet(await self._packet(job.wall_s + WATCHDOG_S))
+            ending = Ending.from_packet(await self._packet(timeout_s))
         except SlotLost:
             if self._cgroup is None or self._cgroup.memory_kill() is not MemoryKill.OWN_LIMIT:
                 raise
@@ -152,6 +161,12 @@ class ForkedSlot(SlotProcess):
             return self._cgroup.memory_kill()
         was_killed = ending.was_killed and self._server.memory_ran_out()
         return MemoryKill.LIMIT_AROUND if was_killed else MemoryKill.NONE
+
+    def tell(self, packet: bytes) -> None:
+        """Send PAUSE or RESUME. A slot that does not read them counts the calls as wall time."""
+        if self.is_open and self.is_running:
+            with contextlib.suppress(OSError):
+                self._socket.send(packet)
 
     async def cancel(self) -> None:
         if not self.is_open:
@@ -394,18 +409,114 @@ def _greeting(slot: socket.socket) -> tuple[int, int | None]:
     return pid, _DESCRIPTOR.unpack(descriptor)[0] if descriptor else None
 
 
-@contextlib.contextmanager
-def _memory_files(payload: bytes, *, can_fetch: bool) -> Iterator[Descriptors]:
-    """Create memory files for a program's source and output. Unlike pipes, they need no reader, and a kill loses
-    nothing."""
-    names = Descriptors._fields if can_fetch else Descriptors._fields[:-1]
-    descriptors = [os.memfd_create(name) for name in names]
-    try:
-        os.write(descriptors[0], payload)
-        yield Descriptors(*descriptors)
-    finally:
-        for descriptor in descriptors:
+class _Files:
+    """The memory files and sockets of one program. Memory files, unlike pipes, need no reader, and a kill loses nothing."""
+
+    def __init__(self, job: ProgramJob, payload: bytes, *, calls: socket.socket | None) -> None:
+        self._files: list[int] = []
+        self._sockets: list[socket.socket] = [] if calls is None else [calls]
+        self.reports: socket.socket | None = None
+        """Socket on which reports arrive. None: the job has no channel `REPORTS`."""
+        self.value = self.fetched = -1
+        self.sent: list[int] = []
+        """Descriptors to send with the job."""
+        source, self.stdout, self.stderr = (self._memory_file(name) for name in ("source", "stdout", "stderr"))
+        os.write(source, payload)
+        for name in job.channels:
+            if name == REPORTS:
+                self.reports, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+                self.reports.setblocking(False)
+                self._sockets.append(theirs)
+                self.sent.append(theirs.fileno())
+            elif name == CALLS and calls is not None:
+                self.sent.append(calls.fileno())
+            else:
+                self.value = self._memory_file(name)
+        if job.fetch:
+            self.fetched = self._memory_file("fetched")
+
+    def _memory_file(self, name: str) -> int:
+        descriptor = os.memfd_create(name)
+        self._files.append(descriptor)
+        self.sent.append(descriptor)
+        return descriptor
+
+    def close_sockets(self) -> None:
+        """Close the program's ends of the sockets here, after they were sent."""
+        for each in self._sockets:
+            each.close()
+
+    def close(self) -> None:
+        """Close everything."""
+        self.close_sockets()
+        if self.reports is not None:
+            self.reports.close()
+        for descriptor in self._files:
             os.close(descriptor)
+
+
+class _ForkedLink:
+    """The program of a slot, as the receiver of its calls sees it."""
+
+    def __init__(self, slot: ForkedSlot, channel: Channel) -> None:
+        self._slot, self._channel = slot, channel
+
+    def send(self, message: bytes) -> None:
+        self._channel.send(message)
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def pause(self) -> None:
+        self._slot.tell(PAUSE)
+
+    def resume(self, calls_s: float) -> None:
+        self._slot.tell(RESUME + f"{calls_s:.6f}".encode())
+
+
+@contextlib.asynccontextmanager
+async def _open_files(
+    job: ProgramJob, payload: bytes, *, calls: Calls | None, slot: ForkedSlot
+) -> AsyncIterator[_Files]:
+    """Open the files of a program, and its channel for function calls. Close them at the end of the block."""
+    if calls is None:
+        files = _Files(job, payload, calls=None)
+        try:
+            yield files
+        finally:
+            files.close()
+        return
+    channel, theirs = await open_channel(calls.receive)
+    calls.begin(_ForkedLink(slot, channel))
+    files = _Files(job, payload, calls=theirs)
+    try:
+        yield files
+    finally:
+        channel.close()
+        files.close()
+        await calls.end()
+
+
+def _read_reports(reports: socket.socket | None) -> tuple[str, ...]:
+    """Return the reports that have arrived, without repetitions."""
+    found: dict[str, None] = {}
+    for _ in range(0 if reports is None else MAX_REPORTS):
+        try:
+            packet = reports.recv(MAX_REPORT_BYTES) if reports is not None else b""
+        except BlockingIOError:
+            break
+        if not packet:
+            break
+        found[packet.decode(errors="replace")] = None
+    return tuple(found)
+
+
+def _read_value(descriptor: int) -> str | None:
+    """Return the value that a candidate's function returned, as JSON; None if there is none, or it is too large."""
+    num_bytes = 0 if descriptor < 0 else os.fstat(descriptor).st_size
+    if not 0 < num_bytes <= 4 * MAX_VALUE_CHARS:
+        return None
+    return os.pread(descriptor, num_bytes, 0).decode(errors="replace")
 
 
 def _read_ends(descriptor: int, *, limit: int) -> Printed:

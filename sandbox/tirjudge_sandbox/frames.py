@@ -11,6 +11,7 @@ import struct
 from typing import Any
 
 from tirjudge_sandbox.protocol import Ending, Printed, ProgramReport
+from tirjudge_sandbox.watching import MAX_REPORTS
 
 LENGTHS = struct.Struct(">II")
 
@@ -31,8 +32,11 @@ def report_frame(request: int, report: ProgramReport) -> bytes:
         "request": request,
         "ending": report.ending.to_packet().decode(),
         "lengths": [[printed.num_bytes, len(printed.head), len(printed.tail)] for printed in (stdout, stderr)],
+        "reports": report.reports,
+        "has_value": report.value is not None,
     }
-    return frame(header, stdout.head, stdout.tail, stderr.head, stderr.tail)
+    value = (report.value or "").encode(errors="replace")
+    return frame(header, stdout.head, stdout.tail, stderr.head, stderr.tail, value)
 
 
 def report_from(header: dict[str, Any], body: bytes) -> ProgramReport:
@@ -53,6 +57,10 @@ def report_from(header: dict[str, Any], body: bytes) -> ProgramReport:
         for num_bytes, num_head, num_tail in (stdout, stderr):
             head, tail, rest = rest[:num_head], rest[num_head : num_head + num_tail], rest[num_head + num_tail :]
             printed.append(Printed(num_bytes, head, tail))
+        reports, has_value = tuple(header["reports"]), header["has_value"]
+        if len(reports) > MAX_REPORTS or not all(type(each) is str for each in reports):
+            raise ValueError("a field has an impossible value")
+        value = rest.decode(errors="replace") if has_value is True else None
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"not a report: {error!r}") from error
-    return ProgramReport(ending=ending, stdout=printed[0], stderr=printed[1], files={})
+    return ProgramReport(ending=ending, stdout=printed[0], stderr=printed[1], files={}, reports=reports, value=value)

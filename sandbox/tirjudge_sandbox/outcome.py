@@ -34,7 +34,7 @@ def result_of(
         preset: warm interpreter in which it ran.
         queue_s: seconds that it waited for its slot.
     """
-    ending, stdout, stderr, files = report
+    ending, stdout, stderr, files, reports, _ = report
     file_is_full = max(stdout.num_bytes, stderr.num_bytes) >= limits.file_mb << 20
     outcome = _outcome(ending, file_is_full=file_is_full, cpu_s=limits.cpu_s)
     exited = os.WIFEXITED(ending.wait_status) and outcome in (Outcome.OK, Outcome.ERROR, Outcome.OUTPUT_LIMIT)
@@ -56,6 +56,7 @@ def result_of(
         preset=preset,
         stderr=complaint,
         files=files,
+        in_process=reports,
     )
 
 

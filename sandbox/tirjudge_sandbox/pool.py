@@ -21,10 +21,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tirjudge.errors import SandboxUnavailable
+from tirjudge.tools.functions import Candidate, CandidateResult, Offer
 from tirjudge.types import ExecResult, Outcome
 from tirjudge_sandbox import kernel
+from tirjudge_sandbox.candidate import code_in
 from tirjudge_sandbox.cgroups import Cgroup, CgroupError, CgroupTree, open_tree
 from tirjudge_sandbox.containers import ContainerPlan, start_container
+from tirjudge_sandbox.exchange import Exchange
 from tirjudge_sandbox.fork_server import start_fork_server
 from tirjudge_sandbox.host_limits import Need, host_limits, resident_bytes
 from tirjudge_sandbox.levels import IsolationLevel
@@ -146,6 +149,9 @@ class SandboxPool:
         self._packages = find_packages(self._package_names)
         self._offered: Collection[str] = ()
         self._slots = [ProgramSlot(number) for number in range(num_slots)]
+        # A program keeps its slot while it waits for a candidate, so candidates have slots of their own.
+        self._candidate_slots = [ProgramSlot(num_slots + number) for number in range(num_slots)]
+        self._candidate_queue = SlotQueue(self._candidate_slots)
         default_waiting = _MAX_WAITING_PER_SLOT * num_slots
         self._queue = SlotQueue(self._slots, max_waiting=default_waiting if max_waiting is None else max_waiting)
         self._level: IsolationLevel | None = None
@@ -241,12 +247,15 @@ class SandboxPool:
 
     async def close(self) -> None:
         """Kill running programs, whose `run` raises SandboxUnavailable, and end all processes of the pool."""
-        self._queue.close()
-        for slot in self._slots:
+        slots = [*self._slots, *self._candidate_slots]
+        for queue in (self._queue, self._candidate_queue):
+            queue.close()
+        for slot in slots:
             slot.hang_up()
-        await self._queue.all_back()
+        for queue in (self._queue, self._candidate_queue):
+            await queue.all_back()
         await asyncio.gather(*self._background)
-        for slot in self._slots:
+        for slot in slots:
             slot.close()
         for server in (*self._servers.values(), *self._retired):
             await server.stop()
@@ -264,6 +273,7 @@ class SandboxPool:
         fetch: Sequence[str] = (),
         attachments: Mapping[str, str | os.PathLike[str]] = _NOTHING,
         limits: Limits | None = None,
+        offer: Offer | None = None,
     ) -> ExecResult:
         """Run one program in a new process. Cancelling the call kills the program.
 
@@ -278,6 +288,7 @@ class SandboxPool:
             attachments: name -> absolute path of a file or directory that the program may read. The program's variable
                 `attachments` maps each name to the path to open.
             limits: limits of this program. None: the pool's.
+            offer: functions that the program may call, and bindings whose execution is reported. None: none.
 
         Returns:
             The result, with the program's own errors in `outcome` and `error`.
@@ -287,8 +298,6 @@ class SandboxPool:
             SandboxUnavailable: the program could not be run, or was lost, for a reason outside the program.
             ValueError: an argument is invalid, or not supported at this level; the message names the argument.
         """
-        if self._level is None and not self._queue.is_closed:
-            raise SandboxUnavailable("the sandbox pool was not started")
         program = Program(
             code=code,
             bindings=bindings,
@@ -297,39 +306,88 @@ class SandboxPool:
             fetch=tuple(dict.fromkeys(fetch)),
             attachments=attachments_of(attachments),
             limits=limits or self.limits,
+            offer=offer,
         )
+        calls = Exchange(offer, run_candidate=self.run_candidate) if offer is not None and offer.functions else None
+        result, _ = await self._run_program(program, queue=self._queue, calls=calls)
+        if calls is None:
+            return result
+        if calls.failure is not None:
+            raise calls.failure
+        return replace(result, calls=tuple(calls.records))
+
+    async def run_candidate(self, candidate: Candidate) -> CandidateResult:
+        """Run the code of a candidate in a slot for candidates. Cancelling the call kills the code.
+
+        Raises:
+            SandboxUnavailable, ValueError: as in `run`.
+        """
+        limits = self.limits
+        if candidate.timeout_s is not None:
+            limits = replace(
+                limits,
+                cpu_s=min(candidate.timeout_s, self.max_limits.cpu_s),
+                wall_s=min(candidate.timeout_s, self.max_limits.wall_s),
+            )
+        program = Program(
+            code=code_in(candidate.code),
+            bindings={},
+            stdin=candidate.stdin,
+            files={path: text.encode() for path, text in candidate.files.items()},
+            fetch=(),
+            attachments=(),
+            limits=limits,
+            candidate=candidate,
+        )
+        result, value = await self._run_program(program, queue=self._candidate_queue, calls=None)
+        return CandidateResult(result=result, value=value)
+
+    async def _run_program(
+        self, program: Program, *, queue: SlotQueue, calls: Exchange | None
+    ) -> tuple[ExecResult, str | None]:
+        """Run a program in a slot of a queue. Return its result and the value that a candidate's function returned."""
+        if self._level is None and not self._queue.is_closed:
+            raise SandboxUnavailable("the sandbox pool was not started")
         program.limits.check_within(self.max_limits)
         program.check(level=self._level or IsolationLevel.UNSAFE)
         if program.is_too_long:
             error = f"ProgramTooLong: more than {program.limits.source_bytes} bytes"
-            return ExecResult(outcome=Outcome.REFUSED, error=error, level=self.level)
+            return ExecResult(outcome=Outcome.REFUSED, error=error, level=self.level), None
         queued = time.monotonic()
-        slot = await self._queue.take()
+        slot = await queue.take()
         taken = time.monotonic()
         try:
-            return await self._run_in(slot, program, queued=queued)
+            return await self._run_in(slot, program, queued=queued, calls=calls)
         finally:
-            self._queue.note_run(time.monotonic() - taken)
+            queue.note_run(time.monotonic() - taken)
 
     # ---------------------------------------------------------------------------------------------------- one program
 
-    async def _run_in(self, slot: ProgramSlot, program: Program, *, queued: float) -> ExecResult:
-        """Run a program in a slot taken from the queue, and give the slot back."""
+    async def _run_in(
+        self, slot: ProgramSlot, program: Program, *, queued: float, calls: Exchange | None
+    ) -> tuple[ExecResult, str | None]:
+        """Run a program in a slot taken from its queue, and give the slot back."""
         try:
-            result = await self._execute(slot, program, queued=queued)
+            result, value = await self._execute(slot, program, queued=queued, calls=calls)
         except asyncio.CancelledError:
             self._in_background(self._recover(slot))
             raise
         except BaseException:
-            self._queue.give_back(slot)
+            self._give_back(slot)
             raise
         if result.outcome not in _HARMLESS or self._is_outdated(slot):
             self._in_background(self._recover(slot))
         else:
-            self._queue.give_back(slot)
-        return result
+            self._give_back(slot)
+        return result, value
 
-    async def _execute(self, slot: ProgramSlot, program: Program, *, queued: float) -> ExecResult:
+    def _give_back(self, slot: ProgramSlot) -> None:
+        queue = self._queue if slot.number < len(self._slots) else self._candidate_queue
+        queue.give_back(slot)
+
+    async def _execute(
+        self, slot: ProgramSlot, program: Program, *, queued: float, calls: Exchange | None
+    ) -> tuple[ExecResult, str | None]:
         """Run a program. If the slot is lost before the program started, retry once in a new process."""
         wanted = preset_for(program.code, offered=self._offered)
         job, payload = program.job(), program.payload(level=IsolationLevel(self.level))
@@ -339,7 +397,7 @@ class SandboxPool:
             try:
                 preset, process = await self._open(slot, wanted)
                 queue_s = time.monotonic() - queued
-                report = await process.run(job, payload)
+                report = await process.run(job, payload, calls=calls)
                 break
             except OSError as error:
                 raise SandboxUnavailable(f"the host could not provide what the program needs: {error}") from error
@@ -354,7 +412,7 @@ class SandboxPool:
             report, limits=program.limits, level=IsolationLevel(self.level), preset=preset, queue_s=queue_s
         )
         self._count(result, preset=preset)
-        return result
+        return result, report.value
 
     def _count(self, result: ExecResult, *, preset: Preset) -> None:
         self._num_by_outcome[result.outcome] += 1
@@ -386,7 +444,7 @@ class SandboxPool:
                     process.kill()
             await self._renew(slot)
         finally:
-            self._queue.give_back(slot)
+            self._give_back(slot)
 
     async def _runs_canary(self, process: SlotProcess) -> bool:
         canary = Program(
@@ -456,7 +514,7 @@ class SandboxPool:
         plan = ContainerPlan(
             image=self.image,
             level=level,
-            num_slots=len(self._slots),
+            num_slots=len(self._slots) + len(self._candidate_slots),
             packages=self._package_names,
             memory_bytes=self.max_limits.memory_mb << 20,
             output_bytes=self.max_limits.output_bytes,
@@ -513,14 +571,14 @@ class SandboxPool:
             self._num_recycled += 1
             if old is not None:
                 self._retired.append(old)
-        idle = self._queue.take_idle()
+        idle = [*self._queue.take_idle(), *self._candidate_queue.take_idle()]
         try:
             while idle:
                 await self._renew(idle[-1])
-                self._queue.give_back(idle.pop())
+                self._give_back(idle.pop())
         finally:
             for slot in idle:
-                self._queue.give_back(slot)
+                self._give_back(slot)
 
     def _is_outdated(self, slot: ProgramSlot) -> bool:
         """Whether a process of the slot belongs to a replaced fork server."""

@@ -9,6 +9,7 @@ uncaught MemoryError. A program can forge its exit code, which affects only its 
 from __future__ import annotations
 
 import atexit
+import fcntl
 import json
 import os
 import socket
@@ -17,8 +18,20 @@ import threading
 import types
 from typing import Any, NoReturn
 
+from tirjudge_sandbox.candidate import call_in
+from tirjudge_sandbox.guest import Connection, install
 from tirjudge_sandbox.jail import NUM_FILES, Jail, JailError, ProgramSetup, close_in, shut
-from tirjudge_sandbox.protocol import EXIT_MEMORY, MAX_DESCRIPTORS, PACKET_BYTES, SCRATCH, ProgramJob
+from tirjudge_sandbox.protocol import (
+    CALLS,
+    EXIT_MEMORY,
+    MAX_DESCRIPTORS,
+    PACKET_BYTES,
+    REPORTS,
+    SCRATCH,
+    VALUE,
+    ProgramJob,
+)
+from tirjudge_sandbox.watching import PROGRAM, watch
 
 STARTED = b"started"
 """Message to the slot when the process is fully isolated. Any other message is the reason why isolation failed."""
@@ -45,28 +58,36 @@ def become_program(
         packet, descriptors, _, _ = socket.recv_fds(channel, PACKET_BYTES, MAX_DESCRIPTORS)
         if not packet:  # the slot is dead
             os._exit(0)
-        shut(jail, setup, job=ProgramJob.from_packet(packet), has_thread_limit=has_thread_limit)
+        job = ProgramJob.from_packet(packet)
+        shut(jail, setup, job=job, has_thread_limit=has_thread_limit)
     except JailError as error:
         channel.send(str(error).encode())
         os._exit(1)
     channel.send(STARTED)
     _keep_only(*descriptors)
-    _run()
+    _run({name: _SOURCE + 1 + number for number, name in enumerate(job.channels)})
 
 
-def _keep_only(source: int, stdout: int, stderr: int) -> None:
-    """Set up the descriptors: /dev/null on 0, output on 1 and 2, the source on `_SOURCE`; close all others."""
+def _keep_only(source: int, stdout: int, stderr: int, *channels: int) -> None:
+    """Set up the descriptors: /dev/null on 0, output on 1 and 2, the source on `_SOURCE`, the channels after it; close all
+    others."""
+    kept = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, NUM_FILES // 2) for descriptor in (source, *channels)]
     os.dup2(stdout, 1)
     os.dup2(stderr, 2)
-    source = os.dup2(os.dup(source), _SOURCE)
-    os.closerange(source + 1, 4 * NUM_FILES)
+    for number, descriptor in enumerate(kept):
+        os.dup2(descriptor, _SOURCE + number)
+    os.closerange(_SOURCE + len(kept), 4 * NUM_FILES)
     os.dup2(nothing := os.open(os.devnull, os.O_RDONLY), 0)
     os.close(nothing)
 
 
-def _run() -> NoReturn:
+def _run(channels: dict[str, int]) -> NoReturn:
     """Run the program as `python program.py` does. `os._exit` is kept in a local name because a program can modify any
-    module."""
+    module.
+
+    Args:
+        channels: name of a channel of the job -> its descriptor.
+    """
     leave = os._exit
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
@@ -74,10 +95,21 @@ def _run() -> NoReturn:
     status = 1
     try:
         try:
-            source, bindings = _unpack()
-            main.__dict__.update(bindings)
+            header = _unpack()
+            source, call = header["code"], header.get("call")
+            main.__dict__.update(header["bindings"])
             _seed_again(source)
-            exec(compile(source, "program.py", "exec"), main.__dict__)  # noqa: S102 - this process exists for it
+            code = compile(source, PROGRAM, "exec")
+            if CALLS in channels:
+                install(header["functions"], connection=Connection(channels[CALLS]), namespace=main.__dict__)
+            if REPORTS in channels:
+                _watch(header, descriptor=channels[REPORTS])
+            if call is not None:
+                main.__dict__["__name__"] = "candidate"
+            exec(code, main.__dict__)  # noqa: S102 - this process exists for it
+            if call is not None:
+                value = call_in(main.__dict__, call["name"], call["args"], call["kwargs"])
+                os.pwrite(channels[VALUE], value.encode(), 0)
             status = 0
         except BaseException as error:
             status = _report(error)
@@ -86,9 +118,15 @@ def _run() -> NoReturn:
         leave(status)
 
 
-def _unpack() -> tuple[str, dict[str, Any]]:
-    """Return the program's source and its bindings. Write its files, and make the rest of the payload its standard
-    input.
+def _watch(header: dict[str, Any], *, descriptor: int) -> None:
+    """Watch the program for the execution of the bindings that the header names."""
+    values = [header["bindings"].get(name, "") for name in header["watched"]]
+    texts = [text for value in values for text in ([value] if isinstance(value, str) else value.values())]
+    watch(header["code"], texts, descriptor=descriptor, refuses=header["refuses"], scratch=SCRATCH)
+
+
+def _unpack() -> dict[str, Any]:
+    """Return the header of the program. Write its files, and make the rest of the payload its standard input.
 
     This runs under the program's limits, because the texts may be larger than its memory limit.
     """
@@ -101,7 +139,7 @@ def _unpack() -> tuple[str, dict[str, Any]]:
         if position < os.fstat(_SOURCE).st_size:
             os.lseek(_SOURCE, position, os.SEEK_SET)
             os.dup2(_SOURCE, 0)
-    return header["code"], header["bindings"]
+    return header
 
 
 def _write_file(path: str, content: bytes) -> None:

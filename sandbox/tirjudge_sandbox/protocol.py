@@ -1,9 +1,11 @@
 """The messages between the pool and a slot: the pool sends a `ProgramJob`, the slot answers with an `Ending`, both as
 JSON.
 
-These messages do not contain the program's source, variables, files or output. This data is in memory files whose
-descriptors are sent with the job, in the order of `Descriptors`. Only the program's own process reads or writes the
-first three. This module imports only the standard library, because the isolated interpreter imports it too.
+These messages do not contain the program's source, variables, files or output. This data is in memory files whose descriptors
+are sent with the job: the source (see `request.Program.payload`), the standard output, the standard error, one for each of
+`ProgramJob.channels`, the fetched files if `ProgramJob.fetch` is not empty (concatenated; the slot writes them after the
+program has ended), and the mounts of the attachments. Only the program's own process reads or writes the files before those.
+This module imports only the standard library, because the isolated interpreter imports it too.
 """
 
 from __future__ import annotations
@@ -43,6 +45,17 @@ for the small matrices of typical programs one thread is faster."""
 MAX_DESCRIPTORS = 64
 """Maximum number of descriptors sent with one packet."""
 
+REPORTS, CALLS, VALUE = "reports", "calls", "value"
+"""Channels of a program: a packet socket on which `watching` reports, a stream socket for function calls, and a memory file
+for the value that a candidate's function returns."""
+
+PAUSE = b"pause"
+"""Message to a slot that runs a program: a function call takes long, so the wall time stops."""
+
+RESUME = b"resume "
+"""Start of a message to a slot that runs a program: the calls have ended. The number of seconds follows that all calls of the
+program have taken so far, which do not count as its wall time."""
+
 
 class StoppedBy(StrEnum):
     """Reason why the slot killed a program."""
@@ -53,18 +66,6 @@ class StoppedBy(StrEnum):
     WALL = "wall"
     MEMORY = "memory"
     CANCEL = "cancel"
-
-
-class Descriptors(NamedTuple):
-    """Descriptors of the memory files of one program."""
-
-    source: int
-    """See `request.Program.payload`."""
-    stdout: int
-    stderr: int
-    fetched: int = -1
-    """The fetched files, concatenated. The slot writes them after the program has ended. -1: `ProgramJob.fetch` is
-    empty."""
 
 
 class Attachment(NamedTuple):
@@ -98,6 +99,8 @@ class ProgramJob:
     """Maximum total size of the fetched files."""
     attachments: tuple[Attachment, ...] = ()
     """Files and directories of the host that the program may read."""
+    channels: tuple[str, ...] = ()
+    """Channels of the program, such as `REPORTS`. Their descriptors follow that of the standard error."""
 
     def to_packet(self) -> bytes:
         """Return the job as JSON."""
@@ -108,7 +111,8 @@ class ProgramJob:
         """Convert the result of `to_packet` back."""
         fields = json.loads(packet)
         attachments = tuple(Attachment(*pair) for pair in fields.pop("attachments"))
-        return cls(**{**fields, "fetch": tuple(fields["fetch"]), "attachments": attachments})
+        fetch, channels = tuple(fields["fetch"]), tuple(fields["channels"])
+        return cls(**{**fields, "fetch": fetch, "attachments": attachments, "channels": channels})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,3 +175,7 @@ class ProgramReport(NamedTuple):
     stderr: Printed
     files: dict[str, bytes]
     """Path -> content of the files of `ProgramJob.fetch` that were found."""
+    reports: tuple[str, ...] = ()
+    """Reports of `watching`: how the program executed a candidate's text."""
+    value: str | None = None
+    """JSON of the value that a candidate's function returned. None: the job has no `VALUE`, or nothing was written."""

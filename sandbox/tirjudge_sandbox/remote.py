@@ -24,6 +24,7 @@ import httpx2
 from tirjudge.errors import SandboxBusy, SandboxUnavailable
 from tirjudge.http.exchange import CONNECT_S, KEEPALIVE_S, UNREACHED, retry_after_s, tls_context
 from tirjudge.http.workers import Worker, least_busy
+from tirjudge.tools.functions import Offer
 from tirjudge.types import ExecResult
 from tirjudge_sandbox.limits import Limits
 from tirjudge_sandbox.wire import EXECUTE_PATH, encoded, result_of_body, to_json
@@ -111,6 +112,7 @@ class RemoteSandbox:
         fetch: Sequence[str] = (),
         attachments: Mapping[str, str | os.PathLike[str]] | None = None,
         limits: Limits | None = None,
+        offer: Offer | None = None,
     ) -> ExecResult:
         """Run one program. The arguments are those of `SandboxPool.run`. Cancelling the call kills the program.
 

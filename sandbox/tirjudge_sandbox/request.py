@@ -10,10 +10,12 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Any
 
+from tirjudge.tools.functions import Candidate, Offer
 from tirjudge_sandbox.levels import IsolationLevel
 from tirjudge_sandbox.limits import Limits
-from tirjudge_sandbox.protocol import ATTACHMENTS, Attachment, ProgramJob
+from tirjudge_sandbox.protocol import ATTACHMENTS, CALLS, REPORTS, VALUE, Attachment, ProgramJob
 
 MAX_FILES = 256
 MAX_FETCHED = 32
@@ -44,6 +46,10 @@ class Program:
     """Files and directories of the host that the program may read."""
     limits: Limits
     """Limits of the program."""
+    offer: Offer | None = None
+    """Functions that the program may call, and the bindings that are watched. None: none."""
+    candidate: Candidate | None = None
+    """The candidate whose code this is. None: the program is a judge's."""
 
     def check(self, *, level: IsolationLevel) -> None:
         """Check all arguments. Raises ValueError if one is invalid, or not supported at this level."""
@@ -107,7 +113,27 @@ class Program:
             fetch=self.fetch,
             fetch_bytes=limits.fetch_bytes,
             attachments=self.attachments,
+            channels=self._channels,
         )
+
+    @property
+    def _channels(self) -> tuple[str, ...]:
+        channels = (
+            (REPORTS, bool(self._watched)),
+            (CALLS, self.has_functions),
+            (VALUE, self.candidate is not None and self.candidate.call is not None),
+        )
+        return tuple(name for name, is_needed in channels if is_needed)
+
+    @property
+    def has_functions(self) -> bool:
+        """Whether the program may call functions."""
+        return self.offer is not None and bool(self.offer.functions)
+
+    @property
+    def _watched(self) -> list[str]:
+        """Names of the bindings that are watched."""
+        return [] if self.offer is None else [name for name in self.offer.watched if self.bindings.get(name)]
 
     def payload(self, *, level: IsolationLevel) -> bytes:
         """Encode the program: a line of JSON, then the concatenated files, then the standard input.
@@ -120,9 +146,21 @@ class Program:
                 name: f"{ATTACHMENTS}/{name}" if level.has_namespaces else path for name, path in self.attachments
             }
         sizes = [(path, len(content)) for path, content in self.files.items()]
-        header = json.dumps({"code": self.code, "bindings": bindings, "files": sizes}).encode()
+        header = json.dumps({"code": self.code, "bindings": bindings, "files": sizes, **self._additions()}).encode()
         stdin = self.stdin.encode("utf-8", "surrogatepass")
         return b"".join([header, b"\n", *self.files.values(), stdin])
+
+    def _additions(self) -> dict[str, Any]:
+        """Return the part of the header for functions, watched bindings and the call of a candidate."""
+        offer, candidate = self.offer, self.candidate
+        added: dict[str, Any] = {}
+        if offer is not None and self.has_functions:
+            added["functions"] = [{"name": each.name, "parameters": each.parameters} for each in offer.functions]
+        if offer is not None and self._watched:
+            added |= {"watched": self._watched, "refuses": offer.candidate_code == "refuse"}
+        if candidate is not None and candidate.call is not None:
+            added["call"] = {"name": candidate.call, "args": list(candidate.args), "kwargs": dict(candidate.kwargs)}
+        return added
 
 
 def attachments_of(paths: Mapping[str, str | os.PathLike[str]]) -> tuple[Attachment, ...]:

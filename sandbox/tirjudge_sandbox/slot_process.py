@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection
 
 from tirjudge_sandbox.cgroups import Cgroup
+from tirjudge_sandbox.channel import Calls
 from tirjudge_sandbox.protocol import ProgramJob, ProgramReport
 
 
@@ -41,8 +42,14 @@ class SlotProcess(ABC):
     """Whether a program is running, so that a report is pending."""
 
     @abstractmethod
-    async def run(self, job: ProgramJob, payload: bytes) -> ProgramReport:
-        """Run a program. Raises SlotLost if the slot fails, OSError if the host cannot provide what the job needs."""
+    async def run(self, job: ProgramJob, payload: bytes, *, calls: Calls | None = None) -> ProgramReport:
+        """Run a program. Raises SlotLost if the slot fails, OSError if the host cannot provide what the job needs.
+
+        Args:
+            job: limits and channels of the program.
+            payload: see `request.Program.payload`.
+            calls: receives the function calls of the program. None: the job has no channel `CALLS`.
+        """
 
     @abstractmethod
     async def cancel(self) -> None:

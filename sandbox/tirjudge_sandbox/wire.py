@@ -25,8 +25,8 @@ SANDBOX_ERROR = "sandbox_error"
 MAX_PROGRAMS = 4096
 """Maximum number of programs of a batch."""
 
-RESULT_FIELDS = tuple(field.name for field in fields(ExecResult))
-"""Names of the fields of a result."""
+RESULT_FIELDS = tuple(field.name for field in fields(ExecResult) if field.name != "calls")
+"""Names of the fields of a result. Function calls are recorded where they are answered, which is not the service."""
 
 
 def _decoded(value: Any) -> Any:
@@ -105,7 +105,8 @@ def result_of_body(body: Mapping[str, Any]) -> ExecResult:
     """
     values = {name: body[name] for name in RESULT_FIELDS}
     files = {path: base64.b64decode(content) for path, content in body["files"].items()}
-    return ExecResult(**values | {"outcome": Outcome(body["outcome"]), "files": files})
+    ways = tuple(map(str, body["in_process"]))
+    return ExecResult(**values | {"outcome": Outcome(body["outcome"]), "files": files, "in_process": ways})
 
 
 def encoded(files: Mapping[str, bytes]) -> dict[str, str]:

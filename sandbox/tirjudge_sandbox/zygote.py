@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import select
 import signal
@@ -50,8 +51,9 @@ from tirjudge_sandbox.protocol import (
     HELLO,
     MAX_DESCRIPTORS,
     PACKET_BYTES,
+    PAUSE,
+    RESUME,
     SCRATCH,
-    Descriptors,
     Ending,
     ProgramJob,
     StoppedBy,
@@ -154,15 +156,15 @@ def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tu
         if not packet:
             _leave_with(program, status=0)
         job = ProgramJob.from_packet(packet)
-        num_files = len(Descriptors._fields) if job.fetch else len(Descriptors._fields) - 1
-        files, mounts = Descriptors(*descriptors[:num_files]), descriptors[num_files:]
+        num_own = 3 + len(job.channels)
+        own, rest = descriptors[:num_own], descriptors[num_own:]
+        fetched, mounts = (rest[0], rest[1:]) if job.fetch else (-1, rest)
         start = time.monotonic()
         try:
             adapt(jail, setup, job=job, mounts=mounts)
         except JailError as error:
             pool.send(_never_started(str(error)).to_packet())
             _leave_with(program, status=1)
-        own = (files.source, files.stdout, files.stderr)
         socket.send_fds(to_program, [packet], own)
         for descriptor in own:
             os.close(descriptor)
@@ -172,9 +174,9 @@ def _serve_slot(pool: socket.socket, *, jail: Jail, cpu_clock: int | None) -> tu
         _packet_in(to_slot)  # drop the job if the program died before reading it, so that the next program does not
         if job.fetch:
             if not ending.failure:
-                sizes = copy_files(job.fetch, root=SCRATCH, target=files.fetched, max_bytes=job.fetch_bytes)
+                sizes = copy_files(job.fetch, root=SCRATCH, target=fetched, max_bytes=job.fetch_bytes)
                 ending = replace(ending, fetched=sizes)
-            os.close(files.fetched)
+            os.close(fetched)
         try:
             pool.send(ending.to_packet())
         except BrokenPipeError:
@@ -187,7 +189,8 @@ def _next_job(pool: socket.socket) -> tuple[bytes, list[int]]:
     """Return the next job. The packet is empty if the pool has closed the socket."""
     while True:
         packet, descriptors, _, _ = socket.recv_fds(pool, PACKET_BYTES, MAX_DESCRIPTORS)
-        if packet != CANCEL:  # a CANCEL here arrived after the program had ended
+        # These arrived after the program had ended.
+        if packet not in (CANCEL, PAUSE) and not packet.startswith(RESUME):
             return packet, descriptors
 
 
@@ -245,7 +248,8 @@ def _watch(
     output."""
     ended = end.watch(program)
     used = _processor_time_of(program) if cpu_clock is None else _processor_time_by(cpu_clock)
-    stopped_by = _wait_for_end(end, ended, used=used, threads=threads, job=job, pool=pool, start=start)
+    clock = _WallClock(start=start, limit_s=job.wall_s)
+    stopped_by = _wait_for_end(end, ended, used=used, threads=threads, job=job, pool=pool, clock=clock)
     if stopped_by is not StoppedBy.NONE:
         end.kill()
     _, status, usage = os.wait4(program, 0)
@@ -257,9 +261,36 @@ def _watch(
         wait_status=status,
         stopped_by=stopped_by,
         cpu_s=max(cpu_s, job.cpu_s) if stopped_by is StoppedBy.CPU else cpu_s,
-        wall_s=time.monotonic() - start,
+        wall_s=clock.elapsed_s,
         max_rss_kb=usage.ru_maxrss,
     )
+
+
+class _WallClock:
+    """Wall time of a program without its function calls, as far as the pool has reported them."""
+
+    def __init__(self, *, start: float, limit_s: float) -> None:
+        self._start, self._limit_s = start, limit_s
+        self._calls_s = 0.0
+        self._paused_at: float | None = None
+
+    @property
+    def elapsed_s(self) -> float:
+        now = time.monotonic() if self._paused_at is None else self._paused_at
+        return max(0.0, now - self._start - self._calls_s)
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until the limit, counted as if no call were in progress."""
+        return math.inf if self._paused_at is not None else self._limit_s - self.elapsed_s
+
+    def take(self, packet: bytes) -> None:
+        """Handle a PAUSE or RESUME."""
+        if packet == PAUSE:
+            self._paused_at = self._paused_at or time.monotonic()
+        else:
+            self._paused_at = None
+            self._calls_s = float(packet[len(RESUME) :])
 
 
 def _packet_in(channel: socket.socket) -> bytes:
@@ -278,7 +309,7 @@ def _wait_for_end(
     threads: ThreadLimit | None,
     job: ProgramJob,
     pool: socket.socket,
-    start: float,
+    clock: _WallClock,
 ) -> StoppedBy:
     """Wait until the program ends, exceeds a time limit, or is cancelled. Answer its thread notifications meanwhile."""
     poll = select.poll()
@@ -291,7 +322,7 @@ def _wait_for_end(
         poll.register(thread_calls, select.POLLIN)
     own_start_s = time.process_time()
     while True:
-        wall_left = start + job.wall_s - time.monotonic()
+        wall_left = clock.left_s
         # The CPU time of this slot counts as the program's: a program could keep the slot busy by starting threads.
         cpu_left = job.cpu_s - used() - (time.process_time() - own_start_s)
         patience_s = max(_POLL_S, min(wall_left, cpu_left / _NUM_PROCESSORS))
@@ -299,7 +330,11 @@ def _wait_for_end(
         if ended in ready and end.has_come():
             return StoppedBy.NONE
         if pool.fileno() in ready:
-            return StoppedBy.CANCEL
+            packet = pool.recv(PACKET_BYTES)
+            if packet != PAUSE and not packet.startswith(RESUME):
+                return StoppedBy.CANCEL
+            clock.take(packet)
+            continue
         if wall_left <= 0:
             return StoppedBy.WALL
         if cpu_left <= 0:

@@ -326,7 +326,7 @@ class Says:
     def __init__(self, stdout: str) -> None:
         self._stdout = stdout
 
-    async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
+    async def run(self, code: str, *, bindings: Bindings, offer: object = None) -> ExecResult:
         return ExecResult(outcome=Outcome.OK, stdout=self._stdout)
 
 

@@ -51,7 +51,7 @@ async def clock() -> AsyncIterator[Clock]:
 class Prints:
     """Sandbox whose programs print 7."""
 
-    async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
+    async def run(self, code: str, *, bindings: Bindings, offer: object = None) -> ExecResult:
         return ExecResult(outcome=Outcome.OK, stdout="7\n")
 
 
@@ -61,7 +61,7 @@ class Hangs:
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
 
-    async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
+    async def run(self, code: str, *, bindings: Bindings, offer: object = None) -> ExecResult:
         await self.clock.hang(past=FORCES_AT)
         raise AssertionError("not cancelled")
 
@@ -188,7 +188,7 @@ async def test_the_reserve_for_the_verdict_is_a_share_of_the_time_with_a_maximum
 
 async def test_a_timeout_error_of_the_sandbox_is_not_treated_as_the_deadline() -> None:
     class TimesOut:
-        async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
+        async def run(self, code: str, *, bindings: Bindings, offer: object = None) -> ExecResult:
             raise TimeoutError("of the sandbox")
 
     with pytest.raises(TimeoutError, match="of the sandbox"):

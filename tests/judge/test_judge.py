@@ -19,7 +19,7 @@ from tirjudge.types import ExecResult, JudgeRequest, Mode, Outcome, TurnRecord
 class Echo:
     """Sandbox whose programs print the names of their variables."""
 
-    async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
+    async def run(self, code: str, *, bindings: Bindings, offer: object = None) -> ExecResult:
         return ExecResult(outcome=Outcome.OK, stdout=str(sorted(bindings)))
 
 
@@ -227,7 +227,7 @@ async def test_concurrent_rollouts_of_a_request_are_limited() -> None:
     running = most = 0
 
     class Counting:
-        async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
+        async def run(self, code: str, *, bindings: Bindings, offer: object = None) -> ExecResult:
             nonlocal running, most
             running += 1
             most = max(most, running)

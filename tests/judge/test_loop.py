@@ -29,7 +29,7 @@ class Programs:
         self.results = list(results)
         self.ran: list[str] = []
 
-    async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
+    async def run(self, code: str, *, bindings: Bindings, offer: object = None) -> ExecResult:
         self.ran.append(code)
         if not self.results:
             raise SandboxUnavailable("gone")

@@ -27,7 +27,7 @@ class Programs:
     def __init__(self) -> None:
         self.ran: list[str] = []
 
-    async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
+    async def run(self, code: str, *, bindings: Bindings, offer: object = None) -> ExecResult:
         self.ran.append(code)
         return ExecResult(outcome=Outcome.OK, stdout="1")
 

@@ -32,7 +32,7 @@ class BrokenSandbox:
     def __init__(self, error: Exception) -> None:
         self.error = error
 
-    async def run(self, code: str, *, bindings: object) -> Any:
+    async def run(self, code: str, *, bindings: object, offer: object = None) -> Any:
         raise self.error
 
 

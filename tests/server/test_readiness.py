@@ -58,7 +58,7 @@ class Flaky:
         self.sandbox = sandbox
         self.is_broken = False
 
-    async def run(self, code: str, *, bindings: Any) -> Any:
+    async def run(self, code: str, *, bindings: Any, offer: object = None) -> Any:
         if self.is_broken:
             raise SandboxUnavailable("out of order")
         return await self.sandbox.run(code, bindings=bindings)

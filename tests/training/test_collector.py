@@ -212,7 +212,7 @@ async def test_whole_draw_is_dropped_if_the_sandbox_fails_once() -> None:
         def __init__(self) -> None:
             self.num_runs = 0
 
-        async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
+        async def run(self, code: str, *, bindings: Bindings, offer: object = None) -> ExecResult:
             self.num_runs += 1
             if self.num_runs == 1:
                 raise SandboxUnavailable("gone")

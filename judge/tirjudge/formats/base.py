@@ -10,6 +10,9 @@ from tirjudge.control_tokens import ControlTokens
 from tirjudge.tools.base import Bindings, Tool
 from tirjudge.types import Completion, JudgeRequest, Mode, ToolCall, ToolResult
 
+RESPONSE = "response"
+"""Start of the names of all bindings with texts of responses."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stops:

@@ -47,6 +47,11 @@ You may call tools: write a block that begins with ``` and the tool's name, clos
 output is given to you. You may make {max_tool_calls} calls in all."""
 """Text before the question if tools other than Python are offered. The bundled judge was not trained on it."""
 
+FUNCTIONS = """\
+Programs can call the functions below without an import. A failed call raises ToolError. To try out the code of a response, \
+use such a function: with exec() or a copy of the code in your program, the response could print anything in your name."""
+"""Text before the question if programs can call functions. The bundled judge was not trained on it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
@@ -121,6 +126,7 @@ class BlockFormat:
             rubric=request.rubric,
             tools=any(tool.name == PYTHON for tool in tools),
             more_tools=[tool for tool in tools if tool.name != PYTHON],
+            functions=[function.line for tool in tools for function in getattr(tool, "functions", ())],
             max_tool_calls=request.max_tool_calls,
             prompt_chars=prompt_chars,
             response_chars=response_chars,
@@ -141,6 +147,7 @@ class BlockFormat:
         criteria: Sequence[Criterion] = (),
         rubric: str | None = None,
         more_tools: Sequence[Tool] = (),
+        functions: Sequence[str] = (),
         control_tokens: ControlTokens = FAMILIES,
     ) -> str:
         """Render the user message of one rollout.
@@ -157,6 +164,7 @@ class BlockFormat:
             criteria: criteria to judge by. Empty: no criteria section.
             rubric: judging instructions. None: no rubric section.
             more_tools: tools to offer besides Python.
+            functions: lines that present the functions of programs, one each.
             control_tokens: control tokens of the model, to break in untrusted text.
         """
         guided = reference is not None or bool(criteria) or rubric is not None
@@ -179,6 +187,8 @@ class BlockFormat:
             asked.append(_criteria_section([shown(line, len(line)) for line in lines]))
         if rubric is not None:
             asked.append(f"Judge by this rubric.\n{_section('rubric', shown(rubric, prompt_chars))}")
+        if functions and tools:
+            asked.insert(0, "\n".join([FUNCTIONS, *(f"- {line}" for line in functions)]))
         if more_tools:
             asked.insert(0, _more_tools_section(more_tools, max_tool_calls=max_tool_calls))
         values = {

@@ -16,7 +16,15 @@ from dataclasses import dataclass
 from functools import cache
 
 from tirjudge.control_tokens import FAMILIES, ControlTokens
-from tirjudge.formats.blocks import MORE_TOOLS, OUTPUT_FENCE, Block, BlockFormat, observation_text, verdict_tag
+from tirjudge.formats.blocks import (
+    FUNCTIONS,
+    MORE_TOOLS,
+    OUTPUT_FENCE,
+    Block,
+    BlockFormat,
+    observation_text,
+    verdict_tag,
+)
 from tirjudge.formats.texts import as_served, cut
 from tirjudge.types import PYTHON, Criterion, Mode, ToolResult
 
@@ -166,7 +174,7 @@ def _sha256() -> str:
             digest.update(text.encode())
         forcing = FORMAT.forcing(mode, labels=("1",))
         digest.update((forcing.opening + forcing.closing + forcing.question).encode())
-    digest.update((MORE_TOOLS + OUTPUT_FENCE + observation_text("")).encode())
+    digest.update((MORE_TOOLS + FUNCTIONS + OUTPUT_FENCE + observation_text("")).encode())
     return digest.hexdigest()
 
 

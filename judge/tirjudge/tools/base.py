@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tirjudge.types import ToolResult
+from tirjudge.tools.functions import CallAccount
+from tirjudge.types import CandidateCode, ToolResult
 
 Bindings = Mapping[str, str | Mapping[str, str]]
 """Variables for a program: name -> text, or name -> (label -> text)."""
@@ -19,6 +20,12 @@ class ToolContext:
 
     bindings: Bindings = field(default_factory=dict)
     """Full texts of the request, under the names that the format gives them."""
+    watched: Sequence[str] = ()
+    """Names of the bindings with texts of responses."""
+    candidate_code: CandidateCode = "flag"
+    """What happens when a program executes a text of `watched` in its own process."""
+    account: CallAccount = field(default_factory=CallAccount)
+    """Account of the judgment for function calls."""
 
 
 class Tool(Protocol):

@@ -16,6 +16,7 @@ from tirjudge.errors import TirjudgeError
 from tirjudge.http.workers import Worker
 from tirjudge.judge import Judge
 from tirjudge.tools.base import Bindings
+from tirjudge.tools.functions import Offer
 from tirjudge.tools.python import PythonTool, Sandbox
 from tirjudge.types import Completion, ExecResult, Sampling
 from tirjudge_server.service import JudgeService
@@ -74,7 +75,7 @@ class Probe(Protocol):
 def instrument(judge: Judge, probe: Probe) -> Judge:
     """Return a judge that behaves the same and reports its engine and sandbox calls to a probe."""
     tools = [
-        PythonTool(_InstrumentedSandbox(tool.sandbox, probe)) if isinstance(tool, PythonTool) else tool
+        replace(tool, sandbox=_InstrumentedSandbox(tool.sandbox, probe)) if isinstance(tool, PythonTool) else tool
         for tool in judge.tools
     ]
     return replace(judge, engine=_InstrumentedEngine(judge.engine, probe), tools=tools)
@@ -144,8 +145,8 @@ class _InstrumentedSandbox:
         self._sandbox = sandbox
         self._probe = probe
 
-    async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
+    async def run(self, code: str, *, bindings: Bindings, offer: Offer | None = None) -> ExecResult:
         with self._probe.running(code) as report:
-            result = await self._sandbox.run(code, bindings=bindings)
+            result = await self._sandbox.run(code, bindings=bindings, offer=offer)
             report(result)
             return result

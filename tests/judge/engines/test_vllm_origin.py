@@ -24,7 +24,7 @@ SCRIPT = [PROGRAM, PROGRAM, "<preference>A</preference>"]
 class PrintsOne:
     """Sandbox whose programs print 1."""
 
-    async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
+    async def run(self, code: str, *, bindings: Bindings, offer: object = None) -> ExecResult:
         return ExecResult(outcome=Outcome.OK, stdout="1\n")
 
 

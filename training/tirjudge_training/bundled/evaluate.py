@@ -16,6 +16,7 @@ from tirjudge.concurrency import map_concurrently
 from tirjudge.judge import Judge
 from tirjudge.selective import GradedItem, selective_accuracy
 from tirjudge.tools.base import Bindings
+from tirjudge.tools.functions import Offer
 from tirjudge.tools.python import PythonTool, Sandbox
 from tirjudge.types import ExecResult, JudgeRequest, Judgment, Mode, Outcome
 from tirjudge_training.synthetic.examples import Mixture, draw_examples
@@ -108,8 +109,8 @@ class NoiseSandbox:
         self._sandbox = sandbox
         self._rng = Random(seed)
 
-    async def run(self, code: str, *, bindings: Bindings) -> ExecResult:
-        result = await self._sandbox.run(code, bindings=bindings)
+    async def run(self, code: str, *, bindings: Bindings, offer: Offer | None = None) -> ExecResult:
+        result = await self._sandbox.run(code, bindings=bindings, offer=offer)
         noise = "".join(
             self._rng.choice("ABCDEFGHJKMNPQRSTUVWXYZ0123456789 \n") for _ in range(max(8, len(result.stdout)))
         )
@@ -148,7 +149,7 @@ async def measure(
     """
     if test_set.noise:
         assert judge.sandbox is not None
-        judge = replace(judge, tools=[PythonTool(NoiseSandbox(judge.sandbox, seed=seed))])
+        judge = replace(judge, tools=[PythonTool(NoiseSandbox(judge.sandbox, seed=seed), judge.functions)])
 
     async def judged(request: JudgeRequest, best: int) -> tuple[Judgment, bool]:
         judgment = await judge.judge(request)

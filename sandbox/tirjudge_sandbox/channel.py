@@ -1,0 +1,111 @@
+"""The host's end of a program's channel for function calls: splits the bytes that a program sends into messages.
+
+A program may send anything. A message that is too long, or refused by the receiver, closes the channel; the program goes on
+without it. This module imports only the standard library, because the relay in a container imports it too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+from tirjudge_sandbox.messages import LENGTH, MAX_MESSAGE_BYTES
+
+
+class Link(Protocol):
+    """What the receiver of a program's messages can do with the program."""
+
+    def send(self, message: bytes) -> None:
+        """Send an answer, without its length. Does nothing if the program has ended."""
+
+    def close(self) -> None:
+        """Close the channel. The program goes on."""
+
+    def pause(self) -> None:
+        """Stop the wall time of the program."""
+
+    def resume(self, calls_s: float) -> None:
+        """Let the wall time run again. `calls_s`: duration of all calls so far, which does not count as wall time."""
+
+
+class Calls(Protocol):
+    """Receiver of a program's messages."""
+
+    @property
+    def max_s(self) -> float:
+        """Maximum total duration of the calls, in seconds."""
+        ...
+
+    def begin(self, link: Link) -> None:
+        """Called before the program starts. Called again if the program is started again."""
+
+    def receive(self, message: bytes) -> None:
+        """Called with each message. Raises ValueError if it is invalid; the channel is then closed."""
+
+    async def end(self) -> None:
+        """Called after the program has ended. Cancels calls in progress."""
+
+
+class Channel(asyncio.Protocol):
+    """Protocol of the host's end. Create it with `open_channel`."""
+
+    def __init__(self, receive: Callable[[bytes], None]) -> None:
+        self._receive = receive
+        self._buffer = bytearray()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        while len(self._buffer) >= LENGTH.size:
+            (num_bytes,) = LENGTH.unpack_from(self._buffer)
+            if num_bytes > MAX_MESSAGE_BYTES:
+                self.close()
+                return
+            end = LENGTH.size + num_bytes
+            if len(self._buffer) < end:
+                return
+            message = bytes(self._buffer[LENGTH.size : end])
+            del self._buffer[:end]
+            try:
+                self._receive(message)
+            except ValueError:
+                self.close()
+                return
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+
+    def send(self, message: bytes) -> None:
+        """Send an answer, without its length."""
+        if self._transport is not None:
+            self._transport.writelines((LENGTH.pack(len(message)), message))
+
+    def close(self) -> None:
+        """Close the channel. Does nothing if it is closed."""
+        self._buffer.clear()
+        if self._transport is not None:
+            self._transport.abort()
+
+
+async def open_channel(receive: Callable[[bytes], None]) -> tuple[Channel, socket.socket]:
+    """Return a new channel and the program's end of its socket.
+
+    Args:
+        receive: called with each message. A ValueError closes the channel.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    ours.setblocking(False)
+    try:
+        loop = asyncio.get_running_loop()
+        _, channel = await loop.create_unix_connection(lambda: Channel(receive), sock=ours)
+    except BaseException:
+        ours.close()
+        theirs.close()
+        raise
+    return channel, theirs

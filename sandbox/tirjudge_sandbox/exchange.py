@@ -1,0 +1,230 @@
+"""The function calls of one program: check each message, run the function within its budgets, record the call, answer.
+
+The record is written here, outside the program. It says what was called with what and what came back; it does not say that
+the program used the result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tirjudge.errors import SandboxUnavailable
+from tirjudge.tools.functions import CallContext, CandidateRunner, Offer, ToolError, ToolFunction, Used
+from tirjudge.types import CallRecord, encodable
+from tirjudge_sandbox.channel import Link
+
+logger = logging.getLogger(__name__)
+
+MAX_RECORDED_BYTES = 65_536
+"""Maximum size of the arguments, and of the result, that are kept in a record, as JSON. Of larger ones only the hash is
+kept."""
+
+MAX_OVER_BUDGET = 100
+"""Number of refused calls after which a program's channel is closed."""
+
+PAUSE_AFTER_S = 0.02
+"""Duration of a call in seconds after which the wall time of the program stops. Shorter calls are added up instead."""
+
+_RESUME_EVERY_S = 0.1
+"""Duration of short calls in seconds after which the slot is told about them."""
+
+_MAX_ERROR_CHARS = 1000
+
+
+class Exchange:
+    """Receives the calls of one program. One call at a time, as `guest` sends them.
+
+    Args:
+        offer: functions, and the account of the judgment.
+        run_candidate: runs the code of a candidate.
+
+    Attributes:
+        records: calls that have ended.
+        failure: failure of the sandbox in a call. The program's result does not count then. None: no failure.
+    """
+
+    def __init__(self, offer: Offer, *, run_candidate: CandidateRunner) -> None:
+        self._functions = {each.name: each for each in offer.functions}
+        self._account = offer.account
+        self._context = CallContext(run_candidate=run_candidate)
+        self._link: Link | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._num_over = 0
+        self._total_s = self._told_s = 0.0
+        self.records: list[CallRecord] = []
+        self.failure: SandboxUnavailable | None = None
+
+    @property
+    def max_s(self) -> float:
+        return self._account.budget.seconds
+
+    def begin(self, link: Link) -> None:
+        self._link = link
+
+    async def end(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    def receive(self, message: bytes) -> None:
+        if (self._task is not None and not self._task.done()) or self.failure is not None:
+            raise ValueError("a message during a call")
+        if self._num_over > MAX_OVER_BUDGET:
+            raise ValueError("calls after the budget was used up")
+        number, name, arguments = _parsed(message)
+        self._task = asyncio.get_running_loop().create_task(
+            self._serve(number, name, arguments, num_bytes=len(message))
+        )
+
+    async def _serve(self, number: int, name: str, arguments: dict[str, Any], *, num_bytes: int) -> None:
+        start = time.perf_counter()
+        pause = asyncio.get_running_loop().call_later(PAUSE_AFTER_S, self._pause)
+        try:
+            answer = await self._call(name, arguments, num_bytes=num_bytes)
+        except SandboxUnavailable as error:
+            self.failure = error
+            answer = {"error": "the sandbox failed"}
+        finally:
+            pause.cancel()
+        self._resume(time.perf_counter() - start)
+        if self._link is not None:
+            self._link.send(json.dumps({"id": number, **answer}).encode())
+
+    def _pause(self) -> None:
+        if self._link is not None:
+            self._told_s = -1.0  # so that `_resume` tells the slot
+            self._link.pause()
+
+    def _resume(self, seconds: float) -> None:
+        self._total_s += seconds
+        if self._link is not None and (self._told_s < 0 or self._total_s - self._told_s > _RESUME_EVERY_S):
+            self._told_s = self._total_s
+            self._link.resume(self._total_s)
+
+    async def _call(self, name: str, arguments: dict[str, Any], *, num_bytes: int) -> dict[str, Any]:
+        """Run a call and record it. Return the fields of the answer."""
+        function = self._functions.get(name)
+        if function is None:
+            self._num_over += 1
+            offered = ", ".join(self._functions)
+            return {"error": f"there is no such function; available: {offered}"}
+        start = time.perf_counter()
+        error, result = None, None
+        try:
+            checked = self._checked(function, arguments, num_bytes=num_bytes)
+            result = await self._result(function, checked)
+        except ToolError as problem:
+            error = str(problem)[:_MAX_ERROR_CHARS]
+        record = _record(function, arguments, result, error=error, ms=1000 * (time.perf_counter() - start))
+        self.records.append(record)
+        return {"error": error} if error is not None else {"result": result}
+
+    def _checked(self, function: ToolFunction, arguments: Mapping[str, Any], *, num_bytes: int) -> Mapping[str, Any]:
+        """Return the checked arguments. The call is counted, also if they are invalid.
+
+        Raises:
+            ToolError: an argument is invalid, or a budget is used up.
+        """
+        num_calls = 1
+        try:
+            checked = function.check(arguments)
+            num_calls = function.num_calls(checked)
+        finally:
+            try:
+                self._account.charge(function, Used(calls=num_calls, bytes_in=num_bytes))
+            except ToolError:
+                self._num_over += 1
+                raise
+        return checked
+
+    async def _result(self, function: ToolFunction, arguments: Mapping[str, Any]) -> Any:
+        """Run a call within the time that is left.
+
+        Raises:
+            ToolError: the call failed, or a budget is used up.
+            SandboxUnavailable: the sandbox failed while it ran a candidate.
+        """
+        seconds_left = self._account.seconds_left(function)
+        start = time.perf_counter()
+        try:
+            async with asyncio.timeout(seconds_left):
+                value = function.to_json(await function.handle(arguments, self._context))
+        except TimeoutError:
+            raise ToolError(f"not done after {seconds_left:.1f} s, the rest of its time budget") from None
+        except (ToolError, SandboxUnavailable):
+            raise
+        except Exception as error:
+            logger.exception("the function %s failed", function.name)
+            raise ToolError(
+                f"the tool failed with {type(error).__name__}; this is not an error of the program"
+            ) from error
+        finally:
+            self._account.spend(function, seconds=time.perf_counter() - start)
+        value = _encodable(value)
+        self._account.charge(function, Used(bytes_out=len(_to_json(value))))
+        return value
+
+
+def _parsed(message: bytes) -> tuple[int, str, dict[str, Any]]:
+    """Return the id, the function and the arguments of a call. Raises ValueError if the message is not a call."""
+    try:
+        fields = json.loads(message, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(fields, dict) or fields.keys() != {"id", "function", "arguments"}:
+        raise ValueError("not a call")
+    number, name, arguments = fields["id"], fields["function"], _encodable(fields["arguments"])
+    if type(number) is not int or not isinstance(name, str) or not isinstance(arguments, dict):
+        raise ValueError("not a call")
+    return number, name, arguments
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _encodable(value: Any) -> Any:
+    """Replace lone surrogates in all texts of JSON values."""
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, list):
+        return [_encodable(each) for each in value]
+    if isinstance(value, dict):
+        return {encodable(key): _encodable(each) for key, each in value.items()}
+    return value
+
+
+def _to_json(value: Any) -> bytes:
+    """Encode a value for its hash: sorted keys, no blanks.
+
+    Raises:
+        ToolError: the value is not JSON.
+    """
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ToolError(f"the tool returned a result that is not JSON: {error}") from None
+
+
+def _record(
+    function: ToolFunction, arguments: Mapping[str, Any], result: Any, *, error: str | None, ms: float
+) -> CallRecord:
+    given = _to_json(arguments)
+    returned = b"" if error is not None else _to_json(result)
+    return CallRecord(
+        function=function.name,
+        version=function.version,
+        arguments=dict(arguments) if len(given) <= MAX_RECORDED_BYTES else None,
+        arguments_sha256=hashlib.sha256(given).hexdigest(),
+        result=result if error is None and len(returned) <= MAX_RECORDED_BYTES else None,
+        result_sha256=hashlib.sha256(returned).hexdigest() if error is None else None,
+        num_bytes=len(returned),
+        error=error,
+        ms=round(ms, 3),
+    )

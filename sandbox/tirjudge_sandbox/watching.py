@@ -1,0 +1,251 @@
+"""Watch a judge's program for the execution of a candidate's text in the program's own process.
+
+An audit hook (`sys.addaudithook`) sees each `compile`, `exec`, import, process start and use of ctypes before it happens. A
+use that would execute a watched text is reported to the host, then allowed, or refused with an error. The report cannot be
+taken back: it is in a socket that the process can only write to. What the executed text does afterwards does not matter.
+
+What counts as execution of a watched text:
+
+- code that the program itself compiles and executes, if a line of it is in a watched text, or is not written in the program;
+- code that a library executes for the program, if a line of it is in a watched text. SymPy evaluates expressions: there
+  only names of builtins and double underscores count;
+- code from a file in the working directory, or whose origin is unknown;
+- a process or a shared library that is started or loaded with a watched text or from the working directory.
+
+Arithmetic without names is never a report. A text that the program changes beyond recognition (a decoded one) counts if the
+program executes it, because its lines are not written in the program. This module imports only the standard library, because
+the isolated interpreter imports it too.
+"""
+
+from __future__ import annotations
+
+import builtins
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable
+from types import CodeType
+from typing import Any
+
+MAX_REPORTS = 16
+"""Maximum number of reports of one program."""
+
+MAX_REPORT_BYTES = 256
+"""Maximum size of a report."""
+
+PROGRAM = "program.py"
+"""File name of the program's code."""
+
+_ARITHMETIC = re.compile(r"[\d\s.+\-*/%()<>=!&|^~,\[\]_eEjJxX]*")
+"""Code that can only compute numbers."""
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_IMPORT_LINE = re.compile(r"(?:import|from)\s+[\w., ]+(?:import\s+[\w., *()]+)?")
+_SAFE_BUILTINS = frozenset(
+    {
+        "abs",
+        "bool",
+        "complex",
+        "divmod",
+        "float",
+        "int",
+        "len",
+        "max",
+        "min",
+        "pow",
+        "range",
+        "round",
+        "sum",
+        "True",
+        "False",
+    }
+)
+_BUILTINS = frozenset(dir(builtins)) - _SAFE_BUILTINS - {"None"}
+_MIN_LINE_CHARS = 4
+_GENERATORS = ("/collections/__init__.py", "/dataclasses.py", "/typing.py")
+"""Modules of the standard library that execute code which they made of checked identifiers."""
+_PROCESS_EVENTS = frozenset({"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.startfile"})
+_MAX_CHECKED_CHARS = 1 << 20
+
+
+class CandidateCodeRefused(Exception):
+    """The program tried to execute the text of a response in its own process."""
+
+
+CandidateCodeRefused.__module__ = "builtins"
+
+
+class Watch:
+    """The state of the audit hook.
+
+    Args:
+        program: source of the program.
+        texts: texts of candidates.
+        report: sends a report to the host.
+        refuses: whether execution of a watched text fails.
+        scratch: working directory of the program.
+    """
+
+    def __init__(
+        self, program: str, texts: Iterable[str], *, report: Callable[[str], None], refuses: bool, scratch: str
+    ) -> None:
+        self._program = _squeezed(program)
+        self._texts = [_squeezed(text) for text in texts if text.strip()]
+        self._report, self._refuses, self._scratch = report, refuses, scratch + os.sep
+        libraries = [os.path.dirname(os.__file__), *filter(os.path.isabs, sys.path)]
+        self._libraries = ("<frozen ", *(path + os.sep for path in libraries if path and path != scratch))
+        self._num_reports = 0
+        self._suspect: set[str] = set()  # file names under which a watched text was compiled
+        self._known: set[str] = {PROGRAM}  # file names under which other code was compiled
+        self._last: tuple[int, int, bool] = (
+            0,
+            -1,
+            False,
+        )  # frame and instruction of the last compile, and whether it is suspect
+        self._has_parsed = False  # whether a watched text was compiled or parsed
+
+    def install(self) -> None:
+        """Add the hook. It cannot be removed."""
+        handlers: dict[str, Callable[[tuple[Any, ...]], None]] = {
+            "compile": self._compile,
+            "exec": self._execute,
+            "function.__new__": self._execute,
+            "marshal.loads": self._unmarshal,
+            "ctypes.dlopen": self._load_library,
+            "ctypes.dlsym": self._find_symbol,
+        }
+        handlers |= dict.fromkeys(_PROCESS_EVENTS, self._start_process)
+
+        def hook(event: str, args: tuple[Any, ...]) -> None:
+            handler = handlers.get(event)
+            if handler is not None:
+                handler(args)
+
+        sys.addaudithook(hook)
+
+    def _compile(self, args: tuple[Any, ...]) -> None:
+        source, name = args[0], args[1]
+        name = os.fsdecode(name) if isinstance(name, bytes) else str(name)
+        if isinstance(source, bytes | bytearray | memoryview):
+            source = bytes(source[:_MAX_CHECKED_CHARS]).decode("utf-8", "replace")
+        frame = sys._getframe(2)
+        if isinstance(source, str):
+            is_suspect = self._is_watched(source, frame)
+            self._has_parsed |= is_suspect
+        else:  # a syntax tree
+            is_suspect = self._has_parsed
+        (self._suspect if is_suspect else self._known).add(name)
+        self._last = (id(frame), frame.f_lasti, is_suspect)
+
+    def _is_watched(self, source: str, frame: Any) -> bool:
+        """Whether a source counts as a watched text."""
+        if len(source) <= _MAX_CHECKED_CHARS and _ARITHMETIC.fullmatch(source):
+            return False
+        caller = frame.f_code.co_filename
+        if caller.endswith(_GENERATORS):
+            return False
+        if "/sympy/" in caller:
+            return self._calls_builtins(source)
+        is_own = not caller.startswith(self._libraries)
+        return self._overlaps(source) or (is_own and not self._is_written(source))
+
+    def _calls_builtins(self, source: str) -> bool:
+        """Whether an expression that SymPy rewrote has names of builtins, or double underscores, from a watched text."""
+        names = {name for name in _NAME.findall(source[:_MAX_CHECKED_CHARS]) if name in _BUILTINS or "__" in name}
+        return any(name in text for text in self._texts for name in names)
+
+    def _overlaps(self, source: str) -> bool:
+        """Whether a line of a source, or the whole of it, is in a watched text."""
+        whole = _squeezed(source[:_MAX_CHECKED_CHARS])
+        if len(whole) >= _MIN_LINE_CHARS and any(whole in text for text in self._texts):
+            return True
+        return any(line in text for line in _telling_lines(source) for text in self._texts)
+
+    def _is_written(self, source: str) -> bool:
+        """Whether every line of a source is written in the program."""
+        return all(line in self._program for line in _telling_lines(source, min_chars=1))
+
+    def _execute(self, args: tuple[Any, ...]) -> None:
+        code = args[0]
+        if not isinstance(code, CodeType):
+            return
+        frame = sys._getframe(2)
+        name = code.co_filename
+        if self._last[:2] == (id(frame), frame.f_lasti):  # exec of a text that was compiled just now
+            is_suspect = self._last[2]
+            self._last = (0, -1, False)
+        else:
+            is_suspect = name in self._suspect or not self._has_origin(name)
+        if is_suspect or name.startswith(self._scratch):
+            self._found("exec")
+
+    def _has_origin(self, name: str) -> bool:
+        return name in self._known or name.startswith(self._libraries)
+
+    def _unmarshal(self, args: tuple[Any, ...]) -> None:
+        if sys._getframe(2).f_code.co_filename == PROGRAM:
+            self._found("marshal")
+
+    def _load_library(self, args: tuple[Any, ...]) -> None:
+        if isinstance(args[0], str | bytes) and os.fsdecode(args[0]).startswith((self._scratch, ".")):
+            self._found("ctypes")
+
+    def _find_symbol(self, args: tuple[Any, ...]) -> None:
+        if isinstance(args[-1], str) and args[-1].startswith(("PyRun_", "PyEval_", "Py_Compile")):
+            self._found("ctypes")
+
+    def _start_process(self, args: tuple[Any, ...]) -> None:
+        words = " ".join(_flat(args))
+        if self._overlaps(words) or "python" in words or self._scratch in words or f"{os.sep}sh" in words:
+            self._found("subprocess")
+
+    def _found(self, how: str) -> None:
+        """Report, then refuse or allow."""
+        if self._num_reports < MAX_REPORTS:
+            self._num_reports += 1
+            self._report(how)
+        if self._refuses:
+            raise CandidateCodeRefused(
+                f"{how} of a response in this process is not allowed: the response could forge the output"
+            )
+
+
+def _squeezed(text: str) -> str:
+    """Return a text with one space in place of each run of blanks, so that indentation does not matter."""
+    return " ".join(text.split())
+
+
+def _telling_lines(source: str, *, min_chars: int = _MIN_LINE_CHARS) -> list[str]:
+    """Return the lines of a source that say where it is from, without imports, comments and very short ones."""
+    lines = (_squeezed(line) for line in source[:_MAX_CHECKED_CHARS].splitlines())
+    return [
+        line
+        for line in lines
+        if len(line) >= min_chars and not line.startswith("#") and not _IMPORT_LINE.fullmatch(line)
+    ]
+
+
+def _flat(value: Any, depth: int = 3) -> list[str]:
+    if isinstance(value, str | bytes | os.PathLike):
+        return [os.fsdecode(value)]
+    if isinstance(value, list | tuple) and depth:
+        return [each for part in value for each in _flat(part, depth - 1)]
+    return []
+
+
+def watch(program: str, texts: Iterable[str], *, descriptor: int, refuses: bool, scratch: str) -> None:
+    """Watch this process from now on. Reports are packets on a socket, which forked processes share.
+
+    Args:
+        program: source of the program.
+        texts: texts of candidates.
+        descriptor: socket for the reports.
+        refuses: whether execution of a watched text fails.
+        scratch: working directory of the program.
+    """
+    write = os.write
+
+    def report(how: str) -> None:
+        write(descriptor, how.encode()[:MAX_REPORT_BYTES])
+
+    Watch(program, texts, report=report, refuses=refuses, scratch=scratch).install()
