@@ -12,8 +12,10 @@ from tirjudge.judge import Judge
 from tirjudge.model import EngineOptions
 from tirjudge.strategies.base import Contest
 from tirjudge.tools.base import ToolContext, ToolOptions
+from tirjudge.tools.functions import Offer
 from tirjudge.types import JudgeRequest, Mode
 from tirjudge_harness.benchmark import Benchmark
+from tirjudge_sandbox import SandboxPool
 from tirjudge_server.dialects import Dialect
 
 ROOT = Path(__file__).parents[1]
@@ -41,6 +43,11 @@ def test_the_example_of_a_format_renders_a_request() -> None:
 async def test_the_example_of_a_tool_runs() -> None:
     async with example("tools").open(ToolOptions()) as tool:
         assert (await tool.run("abc", context=ToolContext())).stdout == "ABC"
+
+
+async def test_the_example_of_a_function_is_called_by_a_program(pool: SandboxPool) -> None:
+    async with example("functions").open("") as functions:
+        assert (await pool.run("print(double(21))", offer=Offer(functions=functions))).stdout == "42\n"
 
 
 async def test_the_example_of_an_engine_judges() -> None:

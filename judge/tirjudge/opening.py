@@ -89,6 +89,20 @@ def is_function_tool(tool: str | Tool) -> bool:
     return isinstance(tool, str) and tool not in TOOLS and tool.partition(":")[0] in FUNCTIONS
 
 
+def _tool_kind(name: str) -> ToolKind:
+    """Return the tool of a name.
+
+    Raises:
+        ValueError: the name is not registered, neither as a tool nor as functions.
+    """
+    if name in TOOLS:
+        return TOOLS[name]
+    raise ValueError(
+        f"unknown tool {name!r}; installed: {', '.join((*TOOLS, *FUNCTIONS))}; to add one, install a package with an entry "
+        f"point in the group {TOOLS.group} or {FUNCTIONS.group} (docs/adding-kinds.md)"
+    )
+
+
 @asynccontextmanager
 async def open_functions(names: Sequence[str]) -> AsyncIterator[list[ToolFunction]]:
     """Open functions for the programs of a judge, and close them at the end of the block.
@@ -148,7 +162,7 @@ async def open_judge(
         CheckpointError, EngineUnavailable: as in `open_model`.
         SandboxUnavailable: a tool does not work on this machine.
     """
-    kinds = [TOOLS.named(tool) if isinstance(tool, str) else tool for tool in tools if not is_function_tool(tool)]
+    kinds = [_tool_kind(tool) if isinstance(tool, str) else tool for tool in tools if not is_function_tool(tool)]
     async with AsyncExitStack() as stack:
         opening = nullcontext(model) if isinstance(model, Model) else open_model(model, options=options, format=format)
         opened = await stack.enter_async_context(opening)

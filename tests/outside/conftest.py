@@ -18,6 +18,8 @@ ENTRY_POINTS = """
 toy/1 = tirjudge_toy.format:FORMAT
 [tirjudge.tools]
 words = tirjudge_toy.tool:TOOL
+[tirjudge.functions]
+letters = tirjudge_toy.functions:KIND
 [tirjudge.engines]
 toy = tirjudge_toy.engine:ENGINE
 [tirjudge.strategies]

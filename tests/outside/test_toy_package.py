@@ -64,8 +64,11 @@ def test_a_file_is_judged_with_a_toy_format_tool_and_engine(run: Run, tmp_path: 
             ("--judge", "toy:7", "--format", "toy/2"),
             "unknown format 'toy/2'; installed: tirjudge/1, tirjudge/2, toy/1;",
         ),
-        (("--judge", "toy:7", "--tool", "saw"), "unknown tool 'saw'; installed: python, words;"),
-        (("--judge", "toy:7", "--tool", "saw"), "an entry point in the group tirjudge.tools (docs/adding-kinds.md)"),
+        (("--judge", "toy:7", "--tool", "saw"), "unknown tool 'saw'; installed: python, words, letters, "),
+        (
+            ("--judge", "toy:7", "--tool", "saw"),
+            "an entry point in the group tirjudge.tools or tirjudge.functions (docs/adding-kinds.md)",
+        ),
         (("--format", "toy/1"), "tirjudge-tiny was trained for tirjudge/1"),
     ],
 )
@@ -78,6 +81,27 @@ def test_error_for_an_unknown_kind_lists_the_installed_kinds(
     assert done.returncode != 0
     assert message in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
+
+
+PROGRAM = """
+import asyncio
+from tirjudge.opening import open_functions
+from tirjudge.tools.functions import Offer
+from tirjudge_sandbox import SandboxPool
+
+async def main():
+    async with open_functions(["letters"]) as functions, SandboxPool(slots=1) as pool:
+        result = await pool.run("print(letters('a 1 b'))", offer=Offer(functions=functions))
+        print(result.stdout, result.calls[0].version)
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_calls_a_toy_function(toy_environment: dict[str, str]) -> None:
+    command = [sys.executable, "-c", PROGRAM]
+    done = subprocess.run(command, env=toy_environment, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["2", "2"], done.stderr
 
 
 @pytest.mark.slow
