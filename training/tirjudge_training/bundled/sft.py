@@ -87,6 +87,8 @@ class BundledRecipe:
     """Shares of the kinds of items."""
     erring: TeacherErrors = field(default_factory=TeacherErrors)
     """Error rates of the teacher. Default: no errors; a weak start sets them."""
+    functions: tuple[str, ...] = ()
+    """Lines of the functions that every prompt with tools presents, such as those of the tool `run`."""
     parent: str | None = None
     """Checkpoint folder with the initial weights and the tokenizer. None: train from scratch."""
 
@@ -170,7 +172,9 @@ def model_config(recipe: BundledRecipe, vocabulary: TrainedVocabulary, *, contex
     )
 
 
-def render_example(example: SyntheticExample, *, profile: Profile, chat: ChatTemplate) -> str:
+def render_example(
+    example: SyntheticExample, *, profile: Profile, chat: ChatTemplate, functions: Sequence[str] = ()
+) -> str:
     """Return the prompt as the serving loop renders it, up to the start of the answer."""
     text = FORMAT.render_prompt(
         example.mode,
@@ -180,13 +184,19 @@ def render_example(example: SyntheticExample, *, profile: Profile, chat: ChatTem
         max_tool_calls=MAX_TOOL_CALLS,
         prompt_chars=profile.prompt_chars,
         response_chars=min(profile.response_chars, profile.all_responses_chars // len(example.responses)),
+        functions=functions,
         control_tokens=NONE,  # control tokens of this tokenizer are escaped in every prompt
     )
     return chat.render_prompt(text)
 
 
 def encode_example(
-    example: SyntheticExample, *, vocabulary: TrainedVocabulary, profile: Profile, whole: bool
+    example: SyntheticExample,
+    *,
+    vocabulary: TrainedVocabulary,
+    profile: Profile,
+    whole: bool,
+    functions: Sequence[str] = (),
 ) -> PackedRow:
     """Encode one example. Each segment is encoded separately, as in the serving loop.
 
@@ -195,8 +205,10 @@ def encode_example(
         vocabulary: Vocabulary of the model.
         profile: Profile with the limits on the texts in a prompt.
         whole: Whether to encode the complete judgment. False: only up to the end of the checks.
+        functions: Lines of the functions that the prompt presents.
     """
-    ids = list(vocabulary.encode(render_example(example, profile=profile, chat=vocabulary.chat)))
+    prompt = render_example(example, profile=profile, chat=vocabulary.chat, functions=functions)
+    ids = list(vocabulary.encode(prompt))
     spans = []
     parts = segments(example) if whole or example.code is None else segments(example)[:1]
     for part in parts:
@@ -229,7 +241,13 @@ def make_shard(recipe: BundledRecipe, profile: Profile, vocabulary: TrainedVocab
     mixed = draw_mixed(rng=rng, mode_shares=recipe.mode_shares, mixture=recipe.mixture, erring=recipe.erring)
     drawn = islice(mixed, recipe.examples_per_shard)
     return [
-        encode_example(example, vocabulary=vocabulary, profile=profile, whole=rng.random() < recipe.whole)
+        encode_example(
+            example,
+            vocabulary=vocabulary,
+            profile=profile,
+            whole=rng.random() < recipe.whole,
+            functions=recipe.functions,
+        )
         for example in drawn
     ]
 

@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from types import SimpleNamespace
 
 from tirjudge.formats.blocks import OUTPUT_FENCE, bindings, observation_text
 from tirjudge.formats.tirjudge_1 import FORMAT
 from tirjudge.types import ExecResult, Mode, Outcome, label_of
+from tirjudge_training.synthetic.code import CHECK, ask_code, implementation
 from tirjudge_training.synthetic.conduct import draw_conduct, draw_task
 from tirjudge_training.synthetic.drafting import Conflict, Draft, write
 from tirjudge_training.synthetic.instructions import KINDS, InstructionKind, Params, phrasing
@@ -65,6 +67,8 @@ class Mixture:
     """Share of questions with one numeric answer."""
     conduct: float = 0.12
     """Share of prompts where nothing can be computed. Half of them are shown with the prompt that offers tools."""
+    code: float = 0.0
+    """Share of questions for code, which programs decide with the function `tests`."""
     toolless: float = 0.02
     """Share of verifiable items shown without tools. Their verdict is random, because the model cannot compute it."""
     ties: float = 0.02
@@ -243,6 +247,9 @@ def draw_examples(mode: Mode, *, rng: Random, held_out: bool, mixture: Mixture) 
         if kind < mixture.conduct:
             yield _conduct_example(mode, rng=rng, vocabulary=vocabulary, held_out=held_out, mixture=mixture)
             continue
+        if 1 - kind < mixture.code:
+            yield _code_example(mode, rng=rng, vocabulary=vocabulary, mixture=mixture)
+            continue
         if kind < mixture.conduct + mixture.numeric:
             example = _numeric_example(mode, rng=rng, vocabulary=vocabulary, held_out=held_out, mixture=mixture)
         else:
@@ -334,6 +341,18 @@ def _numeric_example(
     )  # fmt: skip
 
 
+def _code_example(mode: Mode, *, rng: Random, vocabulary: Vocabulary, mixture: Mixture) -> SyntheticExample:
+    asked = ask_code(rng=rng, vocabulary=vocabulary)
+    num_responses = _num_responses(mode, rng=rng, mixture=mixture)
+    best = rng.randrange(num_responses)
+    good = [i == best for i in range(num_responses)] if num_responses > 1 else [rng.random() < 0.5]
+    return SyntheticExample(
+        mode=mode, prompt=asked.prompt, responses=tuple(implementation(asked, is_right=right, rng=rng) for right in good),
+        met=tuple(map(float, good)), label=best, tools=True, verifiable=True, code=program([CHECK], mode=mode),
+        plan="To check: code.", num_asked=1,
+    )  # fmt: skip
+
+
 def _conduct_example(
     mode: Mode, *, rng: Random, vocabulary: Vocabulary, held_out: bool, mixture: Mixture
 ) -> SyntheticExample:
@@ -366,7 +385,12 @@ def segments(example: SyntheticExample) -> list[Segment]:
     if example.code is None:
         return [Segment(text=f"{example.plan}\n{verdict}", by_model=True)]
     bound = bindings(example.mode, prompt=example.prompt, responses=example.responses)
-    printed = ExecResult(outcome=Outcome.OK, stdout=run_trusted(example.code, bindings=bound))
+    right = {response for response, met in zip(example.responses, example.met, strict=True) if met == 1}
+
+    def tests(code: str, cases: object) -> SimpleNamespace:
+        return SimpleNamespace(all_passed=code in right)
+
+    printed = ExecResult(outcome=Outcome.OK, stdout=run_trusted(example.code, bindings={**bound, "tests": tests}))
     output = FORMAT.shown_output(printed, limit=8192)
     return [
         Segment(text=f"{example.plan}\n```python\n{example.code}```\n{OUTPUT_FENCE}", by_model=True),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tirjudge.types import Mode
@@ -46,6 +46,10 @@ def last(r):
     x = re.findall(r"-?\\d+(?:\\.\\d+)?", r.replace(",", ""))
     return float(x[-1]) if x else None
 """
+_TESTS = r"""
+t = re.findall(r"(\w+)\((.*)\) -> (.*)", prompt)
+t = [{"call": f, "args": json.loads(f"[{a}]"), "returns": json.loads(v)} for f, a, v in t]
+"""[1:]
 _COMPARE = """\
 s = {k: checks(r) for k, r in responses.items()}
 for k, c in s.items():
@@ -68,7 +72,7 @@ def program(checks: Sequence[str], *, mode: Mode) -> str:
     lines = "".join(f"        {check},\n" for check in checks)
     source = "".join(checks)
     parts = [
-        "import json\n" if "is_json(" in source else "",
+        "import json\n" if "is_json(" in source or "tests(" in source else "",
         "import math\n" if "math." in source else "",
         "import re\n",
         f"def checks(r):\n    return [\n{lines}{END_OF_CHECKS}",
@@ -77,13 +81,14 @@ def program(checks: Sequence[str], *, mode: Mode) -> str:
         _NAMED_WORDS if re.search(r"\bw\[", source) else "",
         _IS_JSON if "is_json(" in source else "",
         _LAST if "last(" in source else "",
+        _TESTS if "tests(" in source else "",
         _SCORE if mode is Mode.POINTWISE else _COMPARE,
     ]
     return "".join(parts)
 
 
-def run_trusted(code: str, *, bindings: dict[str, str | dict[str, str]]) -> str:
-    """Run a program in this process and return what it prints.
+def run_trusted(code: str, *, bindings: Mapping[str, object]) -> str:
+    """Run a program in this process and return what it prints. `bindings` may contain a stand-in for `tests`.
 
     Only for output of `program`, which consists of this package's expressions. Data generation needs thousands of runs
     per second. Code written by a model must run in the sandbox.
