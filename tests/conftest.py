@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from httpx2._config import DEFAULT_TIMEOUT_CONFIG
 from safetensors.numpy import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
@@ -23,6 +24,10 @@ LONGEST_GROUPS = ("vllm", "verl")
 """Groups of tests that run in one process and take the longest, including the installation of their environments."""
 
 HIDDEN, HEADS, HEAD_DIM, CONTEXT = 16, 2, 8, 4096
+
+# Clients that tests open without a timeout wait 5 s for an answer, which a server on a busy machine can exceed.
+for part in ("connect", "read", "write", "pool"):
+    setattr(DEFAULT_TIMEOUT_CONFIG, part, 60.0)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
