@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 import json
 import logging
+import math
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -25,8 +26,11 @@ MAX_RECORDED_BYTES = 65_536
 """Maximum size of the arguments, and of the result, that are kept in a record, as JSON. Of larger ones only the hash is
 kept."""
 
+MAX_DEPTH = 100
+"""Maximum depth of nested lists and objects in the arguments and in the result of a call."""
+
 MAX_OVER_BUDGET = 100
-"""Number of refused calls after which a program's channel is closed."""
+"""Number of refused or invalid calls after which a program's channel is closed."""
 
 PAUSE_AFTER_S = 0.02
 """Duration of a call in seconds after which the wall time of the program stops. Shorter calls are added up instead."""
@@ -114,6 +118,11 @@ class Exchange:
             self._num_over += 1
             offered = ", ".join(self._functions)
             return {"error": f"there is no such function; available: {offered}"}
+        try:
+            arguments = _encodable(arguments)
+        except ToolError as problem:
+            self._num_over += 1
+            return {"error": f"arguments: {problem}"}
         start = time.perf_counter()
         error, result = None, None
         try:
@@ -153,13 +162,13 @@ class Exchange:
         seconds_left = self._account.seconds_left(function)
         start = time.perf_counter()
         try:
-            async with asyncio.timeout(seconds_left):
+            async with asyncio.timeout(seconds_left) as limit:
                 value = function.to_json(await function.handle(arguments, self._context))
-        except TimeoutError:
-            raise ToolError(f"not done after {seconds_left:.1f} s, the rest of its time budget") from None
         except (ToolError, SandboxUnavailable):
             raise
         except Exception as error:
+            if isinstance(error, TimeoutError) and limit.expired():
+                raise ToolError(f"not done after {seconds_left:.1f} s, the rest of its time budget") from None
             logger.exception("the function %s failed", function.name)
             raise ToolError(
                 f"the tool failed with {type(error).__name__}; this is not an error of the program"
@@ -179,7 +188,7 @@ def _parsed(message: bytes) -> tuple[int, str, dict[str, Any]]:
         raise ValueError("nested too deeply") from None
     if not isinstance(fields, dict) or fields.keys() != {"id", "function", "arguments"}:
         raise ValueError("not a call")
-    number, name, arguments = fields["id"], fields["function"], _encodable(fields["arguments"])
+    number, name, arguments = fields["id"], fields["function"], fields["arguments"]
     if type(number) is not int or not isinstance(name, str) or not isinstance(arguments, dict):
         raise ValueError("not a call")
     return number, name, arguments
@@ -189,15 +198,23 @@ def _refuse(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
-def _encodable(value: Any) -> Any:
-    """Replace lone surrogates in all texts of JSON values."""
+def _encodable(value: Any, *, depth: int = 0) -> Any:
+    """Replace lone surrogates in all texts of JSON values.
+
+    Raises:
+        ToolError: the value is nested too deeply, or has a number that is not JSON.
+    """
     if isinstance(value, str):
         return encodable(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ToolError(f"{value} is not JSON")
+    if not isinstance(value, list | dict):
+        return value
+    if depth == MAX_DEPTH:
+        raise ToolError(f"lists and objects are nested more than {MAX_DEPTH} deep")
     if isinstance(value, list):
-        return [_encodable(each) for each in value]
-    if isinstance(value, dict):
-        return {encodable(key): _encodable(each) for key, each in value.items()}
-    return value
+        return [_encodable(each, depth=depth + 1) for each in value]
+    return {encodable(key): _encodable(each, depth=depth + 1) for key, each in value.items()}
 
 
 def _to_json(value: Any) -> bytes:

@@ -512,11 +512,13 @@ def _read_reports(reports: socket.socket | None) -> tuple[str, ...]:
 
 
 def _read_value(descriptor: int) -> str | None:
-    """Return the value that a candidate's function returned, as JSON; None if there is none, or it is too large."""
+    """Return the value that a candidate's function returned, as JSON; None if there is none, or it is too large or not as
+    `call_in` writes it. The candidate can write anything."""
     num_bytes = 0 if descriptor < 0 else os.fstat(descriptor).st_size
-    if not 0 < num_bytes <= 4 * MAX_VALUE_CHARS:
+    if not 0 < num_bytes <= MAX_VALUE_CHARS:
         return None
-    return os.pread(descriptor, num_bytes, 0).decode(errors="replace")
+    text = os.pread(descriptor, num_bytes, 0).decode("latin-1")
+    return text if text.isascii() and text.isprintable() else None
 
 
 def _read_ends(descriptor: int, *, limit: int) -> Printed:

@@ -8,10 +8,11 @@ of the candidate. This module imports only the standard library, because the iso
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,6 +20,9 @@ from tirjudge_sandbox.messages import LENGTH, MAX_MESSAGE_BYTES, framed
 
 MAX_RUNS = 32
 """Maximum number of candidates in one call of `run_many`. The guest splits longer lists."""
+
+MAX_SHOWN_CHARS = 2000
+"""Maximum length of a value or an output in a failure of `tests`. Longer ones are cut."""
 
 
 class ProgramToolError(Exception):
@@ -56,7 +60,11 @@ class Connection:
         self._socket = socket.socket(fileno=descriptor)
         self._lock = threading.Lock()
         self._num_calls = 0
-        os.register_at_fork(after_in_child=self._socket.close)
+        os.register_at_fork(after_in_child=self._close_in_child)
+
+    def _close_in_child(self) -> None:
+        self._socket.close()
+        self._lock = threading.Lock()  # another thread may have held it during the fork
 
     def call(self, function: str, arguments: Mapping[str, Any]) -> Any:
         """Call a function of the host.
@@ -68,7 +76,8 @@ class Connection:
             self._num_calls += 1
             number = self._num_calls
             try:
-                message = framed(json.dumps({"id": number, "function": function, "arguments": arguments}).encode())
+                fields = {"id": number, "function": function, "arguments": arguments}
+                message = framed(json.dumps(fields, allow_nan=False).encode())
             except (TypeError, ValueError, RecursionError) as error:
                 raise ProgramToolError(f"{function}: the arguments cannot be sent as JSON: {error}") from None
             try:
@@ -159,12 +168,15 @@ def _run_many_of(connection: Connection) -> Callable[..., list[Result]]:
     def run_many(candidates: Iterable[Any]) -> list[Result]:
         """Run several candidates concurrently. Each is a code, or a dict of the arguments of `run`."""
         asked = [_candidate(**each) if isinstance(each, Mapping) else _candidate(each) for each in candidates]
-        results: list[Result] = []
-        for start in range(0, len(asked), MAX_RUNS):
-            results += map(_result, connection.call("run_many", {"candidates": asked[start : start + MAX_RUNS]}))
-        return results
+        return list(_results_of(asked, connection=connection))
 
     return run_many
+
+
+def _results_of(candidates: Sequence[Mapping[str, Any]], *, connection: Connection) -> Iterator[Result]:
+    """Run candidates, `MAX_RUNS` at a time, and return their results one after the other."""
+    for start in range(0, len(candidates), MAX_RUNS):
+        yield from map(_result, connection.call("run_many", {"candidates": candidates[start : start + MAX_RUNS]}))
 
 
 def _candidate(code: Any, **options: Any) -> dict[str, Any]:
@@ -210,8 +222,6 @@ class TestReport(dict[str, Any]):
 
 
 def _tests_of(connection: Connection) -> Callable[..., TestReport]:
-    run_many = _run_many_of(connection)
-
     def tests(code: str, cases: Iterable[Mapping[str, Any]], *, timeout_s: float | None = None) -> TestReport:
         """Run each case in a separate process and compare in this one.
 
@@ -221,10 +231,13 @@ def _tests_of(connection: Connection) -> Callable[..., TestReport]:
         asked = list(cases)
         for number, case in enumerate(asked):
             _check_case(case, number=number)
-        candidates = [_of_case(code, case, timeout_s=timeout_s) for case in asked]
+        candidates = [_candidate(**_of_case(code, case, timeout_s=timeout_s)) for case in asked]
         passed = 0
         failures: list[dict[str, Any]] = []
-        for number, (case, result) in enumerate(zip(asked, run_many(candidates), strict=True)):
+        # One value at a time: values are larger in memory than their JSON.
+        for number, (case, result) in enumerate(
+            zip(asked, _results_of(candidates, connection=connection), strict=True)
+        ):
             if _passes(case, result):
                 passed += 1
             elif len(failures) < 20:
@@ -264,20 +277,20 @@ def _passes(case: Mapping[str, Any], result: Result) -> bool:
 
 def _same_text(expected: str, printed: str) -> bool:
     """Whether two outputs are the same without blanks at the end of lines and line breaks at the end."""
-    return [line.rstrip() for line in expected.rstrip().splitlines()] == [
-        line.rstrip() for line in printed.rstrip().splitlines()
+    return [line.rstrip() for line in expected.rstrip().split("\n")] == [
+        line.rstrip() for line in printed.rstrip().split("\n")
     ]
 
 
 def same_value(expected: Any, value: Any) -> bool:
     """Whether a value that a candidate returned as JSON is the expected one. Floats may differ by 1e-9 of their size, tuples
-    are lists, and `True` is not 1."""
+    are lists, arrays and scalars of numpy are Python's, and `True` is not 1."""
+    if hasattr(expected, "tolist"):
+        expected = expected.tolist()
     if isinstance(expected, bool) or isinstance(value, bool) or expected is None or value is None:
         return expected is value
     if isinstance(expected, int | float) and isinstance(value, int | float):
-        return expected == value or (
-            isinstance(expected, float) and abs(expected - value) <= 1e-9 * max(abs(expected), abs(value))
-        )
+        return expected == value or (isinstance(expected, float) and _is_close(expected, value))
     if isinstance(expected, list | tuple):
         return isinstance(value, list) and len(expected) == len(value) and all(map(same_value, expected, value))
     if isinstance(expected, Mapping):
@@ -289,11 +302,31 @@ def same_value(expected: Any, value: Any) -> bool:
     return type(expected) is type(value) and expected == value
 
 
+def _is_close(expected: float, value: float) -> bool:
+    """Whether a number of a candidate, which may be of any size, is close to a float."""
+    try:
+        return math.isclose(expected, value, rel_tol=1e-9, abs_tol=0.0)  # False for infinities
+    except OverflowError:
+        return False
+
+
 def _failure(number: int, case: Mapping[str, Any], result: Result) -> dict[str, Any]:
     """Describe a case that failed."""
     got = result.get("value") if "call" in case else result["stdout"]
     expected = case["returns"] if "call" in case else case["stdout"]
-    return {"case": number, "outcome": result["outcome"], "expected": expected, "got": got, "error": result["error"]}
+    return {
+        "case": number,
+        "outcome": result["outcome"],
+        "expected": expected,
+        "got": _shown(got),
+        "error": result["error"],
+    }
+
+
+def _shown(value: Any) -> Any:
+    """Return what a candidate returned or printed; the beginning of it, as text, if it is long."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return value if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}... ({len(text):,} characters)"
 
 
 _OF_CANDIDATES: dict[str, Callable[[Connection], Callable[..., Any]]] = {

@@ -110,6 +110,7 @@ class PackageFinder:
 
     def __init__(self, packages: Packages) -> None:
         self._modules = packages.modules
+        self.paths = packages.paths
 
     def install(self) -> None:
         """Append the finder to `sys.meta_path`, after Python's own finders."""

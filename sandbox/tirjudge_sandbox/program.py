@@ -21,6 +21,7 @@ from typing import Any, NoReturn
 from tirjudge_sandbox.candidate import call_in
 from tirjudge_sandbox.guest import Connection, install
 from tirjudge_sandbox.jail import NUM_FILES, Jail, JailError, ProgramSetup, close_in, shut
+from tirjudge_sandbox.packages import PackageFinder
 from tirjudge_sandbox.protocol import (
     CALLS,
     EXIT_MEMORY,
@@ -122,7 +123,14 @@ def _watch(header: dict[str, Any], *, descriptor: int) -> None:
     """Watch the program for the execution of the bindings that the header names."""
     values = [header["bindings"].get(name, "") for name in header["watched"]]
     texts = [text for value in values for text in ([value] if isinstance(value, str) else value.values())]
-    watch(header["code"], texts, descriptor=descriptor, refuses=header["refuses"], scratch=SCRATCH)
+    watch(
+        header["code"],
+        texts,
+        descriptor=descriptor,
+        refuses=header["refuses"],
+        scratch=SCRATCH,
+        libraries=[path for finder in sys.meta_path if isinstance(finder, PackageFinder) for path in finder.paths],
+    )
 
 
 def _unpack() -> dict[str, Any]:
