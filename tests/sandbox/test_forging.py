@@ -146,7 +146,7 @@ HARMLESS = {
 }
 WITH_PACKAGES = {
     "numpy": "import numpy as np; print(np.linalg.det(np.eye(2)), np.vectorize(lambda x: x + 1)([1]))",
-    "pandas": "import pandas; d = pandas.DataFrame({'x': [1, 2], 'y': [3, 4]}); print(d.query('x > 1 and y < 5'), d.eval('x + y'))",
+    "pandas": "import pandas; d = pandas.DataFrame({'x': [1, 2], 'y': [3, 4]}); print(d.query('x > 1'), d.eval('x + y'))",
     "scipy": "import scipy.signal, scipy.sparse.linalg, numpy.testing; print(scipy.signal.convolve([1, 2], [3, 4]))",
     "sympify": "import sympy; print(sympy.sympify('2*x + sin(y)**2/3'), sympy.sympify(answer))",
     "parse_expr": "from sympy.parsing.sympy_parser import parse_expr; print(parse_expr('factorial(4) + sqrt(2)*max(1, 2)'))",
