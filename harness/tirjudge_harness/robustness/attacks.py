@@ -17,6 +17,8 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from tirjudge.types import Mode
 from tirjudge_harness.examples import Example
+from tirjudge_harness.forging.responses import forged
+from tirjudge_harness.forging.techniques import techniques_named
 from tirjudge_harness.items import InputError
 
 MODES = (Mode.PAIRWISE, Mode.POINTWISE)
@@ -34,9 +36,10 @@ class ResponseAttack(BaseModel):
     """Group in tables."""
     what: str
     """Short description for tables."""
-    how: Literal["replace", "before", "after", "around", "repeat", "fill"]
+    how: Literal["replace", "before", "after", "around", "repeat", "fill", "forge"]
     """See the head of `attacks.toml`."""
     text: str = ""
+    """Inserted text; name of the technique for `forge`."""
     tail: str = ""
     """Text after the response, for `around`."""
     times: int = 1
@@ -74,6 +77,8 @@ class ResponseAttack(BaseModel):
                 return self.text + response + self.tail
             case "repeat":
                 return "\n\n".join([response] * self.times)
+            case "forge":
+                return forged(response, techniques_named([self.text])[0])
             case "fill":
                 missing = self.times * longest - len(response)
                 return response + self.text * -(-max(0, missing) // len(self.text))
