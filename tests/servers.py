@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +32,7 @@ from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
 from tirjudge.profile import Profile
 from tirjudge.tools.base import Bindings
+from tirjudge.tools.functions import ToolFunction
 from tirjudge.tools.python import Sandbox, python_tools
 from tirjudge.types import ExecResult
 from tirjudge.weights_lock import WeightsLock
@@ -285,6 +286,7 @@ def scripted_service(
     texts: Script,
     *,
     sandbox: Sandbox | None = None,
+    functions: Sequence[ToolFunction] = (),
     label_probs: LabelProbs = LABEL_PROBS,
     delay_s: float = 0.0,
     read_delay_s: float = 0.0,
@@ -297,6 +299,7 @@ def scripted_service(
     Args:
         texts: what the model writes.
         sandbox: where programs run; None: the judge has no tools.
+        functions: functions that programs may call.
         label_probs: label -> probability, or a function of the prompt that returns such a mapping.
         delay_s: seconds that each turn of the model takes.
         read_delay_s: seconds that each read of label probabilities takes.
@@ -306,7 +309,7 @@ def scripted_service(
     """
     engine = ScriptedEngine(texts, label_probs=label_probs, delay_s=delay_s, read_delay_s=read_delay_s)
     weights = WeightsLock(version=fingerprint)
-    judge = Judge(engine=engine, tools=python_tools(sandbox), profile=profile, weights=weights)
+    judge = Judge(engine=engine, tools=python_tools(sandbox, functions=functions), profile=profile, weights=weights)
     if isinstance(sandbox, SandboxPool | SharedSandbox):
         options.setdefault("isolation", sandbox.level)
     return JudgeService(judge, **options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -48,6 +48,8 @@ class OpenJudge:
     """Name of the prompt format. None: `tirjudge/1`, the only format of older runs and servers."""
     chat_template_kwargs: Mapping[str, JsonValue] | None = None
     """Options of the model's chat template. None: unknown."""
+    functions: Mapping[str, str] = field(default_factory=dict)
+    """Name -> version of the functions that programs may call."""
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -55,6 +57,8 @@ class OpenJudge:
         known: dict[str, Any] = {} if self.format is None else {"format": self.format}
         if self.chat_template_kwargs:
             known["chat_template_kwargs"] = dict(self.chat_template_kwargs)
+        if self.functions:
+            known["functions"] = dict(self.functions)
         if self.fingerprint is not None:
             return {"model": self.model, "fingerprint": self.fingerprint, **known}
         return {"kind": self.kind, "url": self.url, "model": self.model, **known}
@@ -144,6 +148,7 @@ async def _open_server(url: str, *, api_key: str | None, connect_retry_s: float)
             model=card.id,
             fingerprint=card.fingerprint,
             format=_recorded(card.format),
+            functions=card.functions,
         )
 
 
@@ -184,4 +189,5 @@ async def _open_model(options: ModelOptions, *, tools: Sequence[str]) -> AsyncIt
             address=address,
             format=_recorded(judge.format.name),
             chat_template_kwargs=judge.profile.chat_template_kwargs,
+            functions=judge.function_versions,
         )

@@ -53,6 +53,8 @@ async def judge_file(
         configuration = {**settings.configuration, "model": opened.model, "fingerprint": opened.fingerprint}
         if opened.format is not None:
             configuration["format"] = opened.format
+        if opened.functions:
+            configuration["functions"] = dict(opened.functions)
 
         def key(task: Task) -> str:
             return key_of(task.request, identity=opened.identity)

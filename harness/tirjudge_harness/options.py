@@ -30,7 +30,6 @@ from tirjudge.options import (
     Slots,
     ToolNames,
 )
-from tirjudge.types import PYTHON
 
 if TYPE_CHECKING:
     from tirjudge.prices import Prices
@@ -129,9 +128,10 @@ class JudgeOptions(ModelOptions):
         Raises:
             InputError: the options conflict.
         """
+        from tirjudge.opening import given_tools
         from tirjudge_harness.judges import open_chosen_judge
 
-        return open_chosen_judge(self, tools=() if tools is Tools.OFF else self.tool or (PYTHON,))
+        return open_chosen_judge(self, tools=() if tools is Tools.OFF else given_tools(self.tool))
 
 
 BUNDLED, BUNDLED_MODEL = JudgeOptions(), ModelOptions()

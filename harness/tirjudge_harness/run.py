@@ -55,6 +55,8 @@ class JudgeManifest(StoredModel):
     """Hash of the model. None: unknown; the URL then identifies the model."""
     format: str | None = None
     """Name of the prompt format. None: `tirjudge/1`, the only format of older runs."""
+    functions: dict[str, str] = Field(default_factory=dict, exclude_if=lambda functions: not functions)
+    """Name -> version of the functions that programs may call. Empty is omitted from JSON."""
 
     @classmethod
     def of(cls, opened: OpenJudge) -> JudgeManifest:
@@ -65,6 +67,7 @@ class JudgeManifest(StoredModel):
             model=opened.model,
             fingerprint=opened.fingerprint,
             format=opened.format,
+            functions=dict(opened.functions),
         )
 
 

@@ -89,6 +89,11 @@ class Judge:
         return next((tool.functions for tool in self.tools if isinstance(tool, PythonTool)), ())
 
     @property
+    def function_versions(self) -> dict[str, str]:
+        """Name -> version of the functions that programs may call, in the order of the prompt."""
+        return {each.name: each.version for each in self.functions}
+
+    @property
     def format(self) -> Format:
         """Format of the prompts and of the model's texts."""
         return format_named(self.profile.format)
@@ -118,7 +123,7 @@ class Judge:
         """
         if not self.tools and request.offers_tools:
             raise ValueError(f'tools: "{request.tools}" given, but this judge has no tools; send "off"')
-        chosen_functions(self.functions, names=request.functions)
+        self.tools_of(request)
         started = time.perf_counter()
         deadline = deadline or Deadline.after(request.deadline_s)
         session = _Session(

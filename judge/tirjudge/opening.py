@@ -89,6 +89,16 @@ def is_function_tool(tool: str | Tool) -> bool:
     return isinstance(tool, str) and tool not in TOOLS and tool.partition(":")[0] in FUNCTIONS
 
 
+def given_tools(names: Sequence[str] | None) -> list[str]:
+    """Return the tools that the options `--tool` of a command name. Without a tool that the model may call, it is Python.
+
+    >>> given_tools(None), given_tools(["run"]), given_tools(["python", "run"])
+    (['python'], ['python', 'run'], ['python', 'run'])
+    """
+    given = list(names or ())
+    return [PYTHON, *given] if all(map(is_function_tool, given)) else given
+
+
 def _tool_kind(name: str) -> ToolKind:
     """Return the tool of a name.
 

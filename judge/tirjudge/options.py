@@ -82,7 +82,11 @@ ChatTemplateKwargs = Annotated[
 ]
 ToolNames = Annotated[
     list[str] | None,
-    typer.Option("--tool", envvar="TIRJUDGE_TOOL", help="A tool that the model may call; repeatable; default: python."),
+    typer.Option(
+        "--tool",
+        envvar="TIRJUDGE_TOOL",
+        help="A tool that the model may call, default: python; or functions for its programs, such as run; repeatable.",
+    ),
 ]
 Engines = Annotated[
     list[str] | None,

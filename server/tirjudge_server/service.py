@@ -18,7 +18,9 @@ from tirjudge.http.trace_context import carrying
 from tirjudge.http.workers import Worker
 from tirjudge.judge import Judge, OnTurn
 from tirjudge.request_context import coming_from
+from tirjudge.tools.functions import chosen_functions
 from tirjudge.types import JudgeRequest, Judgment
+from tirjudge_server.accounts import CallerAccounts
 from tirjudge_server.admission import Admission, QueueTicket
 from tirjudge_server.call import Call
 from tirjudge_server.coalescing import InFlightJudgment, InFlightJudgments, Key, coalescing_key, content_hash
@@ -78,6 +80,7 @@ class JudgeService:
         engine_ended: returns why the engine has ended for good, or None while it works, for `/health`.
         workers: returns the workers behind URLs as a dict with the keys `engine` and `sandbox`, for `/health` and
             `/metrics`.
+        calls_per_minute: maximum number of function calls of one caller's programs per minute; None: no limit.
 
     Attributes:
         on_end: callbacks that are called for each judgment.
@@ -98,6 +101,7 @@ class JudgeService:
         isolation: str | None = None,
         engine_ended: Callable[[], str | None] = lambda: None,
         workers: Callable[[], Mapping[str, Sequence[Worker]]] = dict,
+        calls_per_minute: int | None = None,
     ) -> None:
         self.judge = judge
         self.admission = Admission(max_running=max_concurrency, max_waiting=max_queue, max_running_of=max_running_of)
@@ -111,6 +115,7 @@ class JudgeService:
         self.isolation = isolation
         self.engine_ended = engine_ended
         self.workers = workers
+        self.accounts = CallerAccounts(calls_per_minute=calls_per_minute)
         self.on_end: list[OnEnd] = []
         self.around: list[Around] = []
         self.num_recalled = 0
@@ -203,7 +208,8 @@ class JudgeService:
         """Check that this judge can judge a request.
 
         Raises:
-            Refused: the request names a different model, needs tools that the judge does not have, or exceeds `cost_limits`.
+            Refused: the request names a different model or an unknown function, needs tools that the judge does not have,
+                or exceeds `cost_limits`.
             ShuttingDown: the server is shutting down.
         """
         self.draining.check()
@@ -215,6 +221,18 @@ class JudgeService:
         if not self.judge.tools and request.tools != "off":
             message = f'tools: "{request.tools}" given, but this server runs without a sandbox; use "off"'
             raise Refused(invalid(message, param="tools", code="no_sandbox"))
+        self.check_functions(request.functions if request.offers_tools else None)
+
+    def check_functions(self, names: Sequence[str] | None) -> None:
+        """Check that all functions that a request names are offered.
+
+        Raises:
+            Refused: 400, a function is not offered. The message lists the offered functions.
+        """
+        try:
+            chosen_functions(self.judge.functions, names=names)
+        except ValueError as error:
+            raise Refused(invalid(str(error), param="functions", code="unknown_function")) from error
 
     def cost_of(self, request: JudgeRequest) -> Cost:
         """The cost of one judgment."""
@@ -268,7 +286,8 @@ class JudgeService:
             raise DeadlineExceeded("the deadline passed while the request was waiting in the queue; nothing was judged")
         self.readiness.check(request)
         try:
-            judgment = await self.judge.judge(request, on_turn=on_turn, deadline=deadline)
+            account = self.accounts.of(call.caller)
+            judgment = await self.judge.judge(request, on_turn=on_turn, deadline=deadline, account=account)
         except (*UNAVAILABLE, DeadlineExceeded) as error:
             logger.error("%s failed: %s", call.judgment_id, logged(error))
             self.readiness.doubt(error)

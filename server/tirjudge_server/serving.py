@@ -137,6 +137,7 @@ async def open_application(settings: ServerSettings) -> AsyncIterator[Applicatio
             records=records,
             isolation=programs.level,
             engine_ended=lambda: model.ended,
+            calls_per_minute=settings.function_calls_per_minute,
             workers=lambda: {"engine": model.engine.workers, "sandbox": programs.workers},
         )
         metrics = ServerMetrics(service, pool=programs.stats, fallbacks=dialect_settings.fallbacks)

@@ -35,7 +35,6 @@ from tirjudge.options import (
     ToolNames,
 )
 from tirjudge.prices import Prices
-from tirjudge.types import PYTHON
 from tirjudge_server.records.options import RecordsUrl
 from tirjudge_server.vllm_command import VLLM
 
@@ -140,6 +139,12 @@ class ServerSettings:
     max_prompt_chars: Annotated[
         int, Option(min=1, help="Maximum characters in all rollouts of a request; more get a 413.")
     ] = MAX_PROMPT_CHARS
+    function_calls_per_minute: Annotated[
+        int | None,
+        Option(
+            min=1, help="Maximum function calls of one key's programs per minute; further ones fail; default: no limit."
+        ),
+    ] = None
     grace_s: Grace = 30.0
     allow_unsafe_sandbox: AllowUnsafeSandbox = False
     records: RecordsUrl = None
@@ -206,5 +211,7 @@ class ServerSettings:
 
     @property
     def tool_names(self) -> list[str]:
-        """Names of the tools that the model may call."""
-        return self.tool or [PYTHON]
+        """Names of the tools that the model may call, and of the functions that its programs may call."""
+        from tirjudge.opening import given_tools
+
+        return given_tools(self.tool)

@@ -20,11 +20,13 @@ from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
 from tirjudge.profile import Profile
 from tirjudge.request_context import origin
-from tirjudge.types import Completion
+from tirjudge.types import Completion, JudgeRequest
 from tirjudge.weights_lock import WeightsLock
+from tirjudge_sandbox.candidates import FUNCTIONS
 from tirjudge_server.access import Access
 from tirjudge_server.access.keys import create_key
 from tirjudge_server.app import create_app
+from tirjudge_server.call import Call
 from tirjudge_server.dialects import DialectSettings
 from tirjudge_server.records.record import versions_of
 from tirjudge_server.records.store import open_records
@@ -46,6 +48,7 @@ STORES = {
     "access.keys.load_keys": "reads all keys, for `Access`",
     "access.keys.revoke_key": "an operator's command",
     # Judgments in flight.
+    "accounts.CallerAccounts._by_caller": SEPARATES + "test_function_calls_are_counted_per_caller",
     "admission.Admission._running": SEPARATES + "a counter of callers",
     "admission.Admission._waiting": SEPARATES + "a line for each caller",
     "admission.Admission._last_turn": SEPARATES + "a number for each caller",
@@ -347,6 +350,34 @@ async def test_idempotency_keys_are_separate_per_caller(two: Two) -> None:
     assert (await two.alice.post("/v1/judge", json=other, headers=name)).status_code == 422
     assert (await two.bob.post("/v1/judge", json=other, headers=name)).status_code == 200
     assert await judged(two.alice, headers=name) == first
+
+
+async def test_function_calls_are_counted_per_caller(make_service: Any) -> None:
+    """Each judgment makes two calls, and each caller may make three."""
+    program = """```python
+import itertools
+for number in itertools.count():
+    try:
+        run("print(1)")
+    except ToolError as error:
+        print(number, error)
+        break
+    if number == 1:
+        break
+```
+```output"""
+    service = make_service(
+        lambda sequence: "<preference>A</preference>" if program in sequence else program,
+        functions=FUNCTIONS,
+        calls_per_minute=3,
+    )
+    request = JudgeRequest.model_validate(BODY | {"tools": "auto"})
+    outputs = {}
+    for name, caller in (("first", "alice"), ("second", "alice"), ("foreign", "bob")):
+        judgment = await service.answer(request, call=Call(caller=caller))
+        outputs[name] = judgment.rollouts[0].turns[0].output
+    assert outputs["first"] == outputs["foreign"] == ""
+    assert outputs["second"] == "1 run: the budget of this caller per minute is used up: 3 calls"
 
 
 async def test_records_are_visible_to_their_caller_only(two: Two) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -20,7 +21,7 @@ import pytest
 from tests.processes import descendants, is_alive
 from tests.servers import END_S, ServerProcess, run_command
 from tirjudge.errors import SandboxUnavailable, TirjudgeError
-from tirjudge.kinds import Kinds
+from tirjudge.tools import TOOLS
 from tirjudge.tools.base import ToolKind
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.serving import open_application, serve_judge
@@ -237,15 +238,29 @@ async def test_server_without_python_tool_opens_no_sandbox(random_checkpoint: Pa
     async def start(pool: SandboxPool) -> None:
         raise AssertionError("no tool needs the sandbox")
 
-    named = Kinds.named
     clock = ToolKind(name="clock", open=lambda options: nullcontext(Clock()))
     monkeypatch.setattr(SandboxPool, "start", start)
-    monkeypatch.setattr(Kinds, "named", lambda kinds, name: clock if name == "clock" else named(kinds, name))
+    monkeypatch.setitem(TOOLS._points, "clock", SimpleNamespace(load=lambda: clock))
     settings = ServerSettings(model=random_checkpoint, tool=["clock"], records="none", files="none")
     async with open_application(settings) as opened:
         assert [tool.name for tool in opened.service.judge.tools] == ["clock"]
         assert opened.service.judge.sandbox is None
         assert opened.service.isolation is None
+
+
+async def test_functions_alone_imply_python(random_checkpoint: Path, connect: Callable[..., Any]) -> None:
+    settings = ServerSettings(model=random_checkpoint, tool=["run"], records="none", files="none")
+    async with open_application(settings) as opened, connect(opened.app) as client:
+        (card,) = (await client.get("/v1/models", headers={"host": "127.0.0.1"})).json()["data"]
+        assert opened.service.isolation is not None
+    assert card["functions"] == {"run": "1", "run_many": "1", "tests": "1"}
+
+
+async def test_functions_without_a_sandbox_are_refused_at_start(random_checkpoint: Path, monkeypatch) -> None:
+    clock = ToolKind(name="clock", open=lambda options: nullcontext(Clock()))
+    monkeypatch.setitem(TOOLS._points, "clock", SimpleNamespace(load=lambda: clock))
+    message = await error_at_start(model=random_checkpoint, tool=["clock", "run"])
+    assert message == "--tool: run is a function of programs; add --tool python"
 
 
 async def test_judge_option_works_with_format_and_tool(random_checkpoint: Path, connect: Callable[..., Any]) -> None:

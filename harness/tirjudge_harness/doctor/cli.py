@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from tirjudge.types import PYTHON
 from tirjudge_harness.options import BUNDLED_MODEL, AsJson, Concurrency, ModelOptions, asking_a_judge
 
 
@@ -37,6 +36,7 @@ def doctor(
 
     from rich.console import Console
 
+    from tirjudge.opening import given_tools
     from tirjudge_harness.doctor.checkup import examine
     from tirjudge_harness.doctor.page import print_page
     from tirjudge_harness.items import as_input_error
@@ -44,7 +44,7 @@ def doctor(
     from tirjudge_harness.run_store import write_output
 
     console = Console(stderr=True)
-    opening = open_chosen_model(model_options, tools=model_options.tool or (PYTHON,))
+    opening = open_chosen_model(model_options, tools=given_tools(model_options.tool))
     try:
         checkup = asyncio.run(examine(opening, num_items=items, concurrency=concurrency, console=console))
     except KeyboardInterrupt:

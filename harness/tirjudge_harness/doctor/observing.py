@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from tirjudge.engines.base import Engine
 from tirjudge.tools.base import Tool, ToolContext
+from tirjudge.tools.functions import ToolFunction
 from tirjudge.types import Completion, Sampling, ToolResult
 
 
@@ -79,6 +80,10 @@ class ToolWithoutOutput:
     @property
     def description(self) -> str:
         return self._tool.description
+
+    @property
+    def functions(self) -> Sequence[ToolFunction]:
+        return getattr(self._tool, "functions", ())
 
     async def run(self, source: str, *, context: ToolContext) -> ToolResult:
         """Run one call. Raises the errors of the tool."""

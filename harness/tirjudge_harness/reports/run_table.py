@@ -75,10 +75,11 @@ def run_table(run: ScoredRun, *, prices: Prices | None = None) -> ReportTable:
     votes = f", {manifest.votes} votes" if manifest.votes > 1 else ""
     votes += f", require {manifest.require}" if manifest.require else ""
     votes += f", min confidence {manifest.min_confidence:g}" if manifest.min_confidence is not None else ""
+    called = f" with {', '.join(manifest.judge.functions)}" if manifest.judge.functions else ""
     known = f" ({manifest.judge.fingerprint})" if manifest.judge.fingerprint else ""
     where = manifest.data.path or ", ".join(manifest.data.sources.values())
     notes = (
-        f"Judge: {manifest.judge.model}{known}; {asked}{votes}, tools {manifest.tools}, seed {manifest.seed}.",
+        f"Judge: {manifest.judge.model}{known}; {asked}{votes}, tools {manifest.tools}{called}, seed {manifest.seed}.",
         f"Protocol: {run.protocol.name}. Examples: {where}, {manifest.data.num_examples} of them"
         + (f", a sample of {manifest.data.limit}." if manifest.data.limit else ".")
         + (f" Shard {manifest.shard}." if manifest.shard else ""),

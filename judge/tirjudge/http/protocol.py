@@ -83,6 +83,8 @@ class ModelCard(Wire):
     """Hash of the model. None: not known."""
     format: str | None = None
     """Name of the prompt format. None: an older server, with `tirjudge/1`."""
+    functions: dict[str, str] = Field(default_factory=dict, exclude_if=lambda functions: not functions)
+    """Name -> version of the functions that programs may call. Empty is omitted from JSON."""
 
 
 class ModelList(Wire):

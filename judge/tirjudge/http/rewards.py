@@ -11,8 +11,10 @@ from tirjudge.http.protocol import Problem
 from tirjudge.strategies import ComparingStrategy, RankingStrategy
 from tirjudge.types import (
     MAX_CRITERIA,
+    MAX_FUNCTIONS,
     MAX_RESPONSES,
     Basis,
+    CandidateCode,
     ChatMessage,
     Criterion,
     Integer,
@@ -54,6 +56,8 @@ class JudgingOptions(Wire):
     min_confidence: StrictFloat | None = Field(default=None, ge=0.0, le=1.0, allow_inf_nan=False, exclude_if=is_none)
     temperature: StrictFloat | None = Field(default=None, ge=0.0, le=2.0)
     seed: Integer = Field(default=0, ge=0, lt=2**63)
+    functions: list[Text] | None = Field(default=None, max_length=MAX_FUNCTIONS, exclude_if=is_none)
+    candidate_code: CandidateCode = Field(default="flag", exclude_if=lambda value: value == "flag")
 
     @property
     def judging(self) -> dict[str, Any]:

@@ -86,7 +86,8 @@ class CallAccount:
     Args:
         budget: limits of the counted calls.
         whose: what the budget belongs to, for error messages.
-        window_s: seconds after which a call no longer counts. None: all calls count.
+        window_s: seconds after which a call no longer counts. The budgets of single functions do not apply then. None: all
+            calls count.
         parent: account that counts the same calls. None: no other account.
     """
 
@@ -109,20 +110,24 @@ class CallAccount:
         """Count an amount, for the function and in total.
 
         Raises:
-            ToolError: a budget is used up. The amount was counted.
+            ToolError: a budget is used up. The amount was counted, except by an account with a window: there, refused calls
+                must not delay the next ones.
         """
+        own, total = (self._used.setdefault(name, Used()) for name in (function.name, ""))
         self._expire()
-        amounts = [
-            (self._used.setdefault(function.name, Used()), function.budget, f"{self._whose} for {function.name}")
-        ]
-        amounts.append((self._used.setdefault("", Used()), self.budget, self._whose))
         self.num_calls += used.calls
-        for amount, _, _ in amounts:
-            amount.add(used)
-        if self._window_s is not None:
+        own.add(used)
+        total.add(used)
+        if self._window_s is None:
+            own.check(function.budget, whose=f"{self._whose} for {function.name}")
+            total.check(self.budget, whose=self._whose)
+        else:
+            try:
+                total.check(self.budget, whose=self._whose)
+            except ToolError:
+                self._take_back(function.name, used)
+                raise
             self._recent.append((time.monotonic(), function.name, used))
-        for amount, budget, whose in amounts if self._window_s is None else amounts[1:]:
-            amount.check(budget, whose=whose)
         if self._parent is not None:
             self._parent.charge(function, used)
 
@@ -134,8 +139,9 @@ class CallAccount:
     def seconds_left(self, function: ToolFunction) -> float:
         """Return how many seconds the next call of a function may take."""
         own = self._used.get(function.name, Used())
-        total = self._used.get("", Used())
-        left = min(function.budget.seconds - own.seconds, self.budget.seconds - total.seconds)
+        left = self.budget.seconds - self._used.get("", Used()).seconds
+        if self._window_s is None:
+            left = min(left, function.budget.seconds - own.seconds)
         return max(0.0, left if self._parent is None else min(left, self._parent.seconds_left(function)))
 
     def _expire(self) -> None:
@@ -145,9 +151,12 @@ class CallAccount:
         oldest = time.monotonic() - self._window_s
         while self._recent and self._recent[0][0] < oldest:
             _, name, used = self._recent.popleft()
-            back = Used(**{each: -getattr(used, each) for each in Used.__slots__})
-            for key in (name, ""):
-                self._used[key].add(back)
+            self._take_back(name, used)
+
+    def _take_back(self, name: str, used: Used) -> None:
+        back = Used(**{each: -getattr(used, each) for each in Used.__slots__})
+        for key in (name, ""):
+            self._used[key].add(back)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

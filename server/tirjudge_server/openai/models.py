@@ -46,4 +46,5 @@ def _card(service: JudgeService, *, created: int) -> ModelCard:
         group_size=profile.group_size,
         fingerprint=service.fingerprint,
         format=service.judge.format.name,
+        functions=service.judge.function_versions,
     )
