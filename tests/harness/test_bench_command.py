@@ -82,6 +82,18 @@ def test_a_run_with_a_minimum_confidence_shows_its_coverage(bench: Command, tmp_
     assert "verdicts guessed" in table
 
 
+def test_a_run_is_not_continued_with_other_functions(bench: Command, tmp_path: Path) -> None:
+    write_rows(tmp_path, num=1)
+    (result,) = json.loads(run_command(bench("--tools", "auto", "--tool", "run")).stdout)
+    assert result["manifest"]["judge"]["functions"] == {"run": "1", "run_many": "1", "tests": "1"}
+    assert "tools auto with run, run_many, tests" in run_command(["bench", "report", str(tmp_path / "run")]).stdout
+    refused = run_command(bench("--tools", "auto"))
+    assert refused.status == 2
+    assert "judge.functions was" in refused.stderr
+    (plain,) = json.loads(run_command(bench("--tools", "auto", out="plain")).stdout)
+    assert "functions" not in plain["manifest"]["judge"]
+
+
 def test_a_run_from_before_the_basis_was_recorded_has_verdicts_of_unknown_basis(bench: Command, tmp_path: Path) -> None:
     write_rows(tmp_path, num=2)
     assert run_command(bench()).status == 0

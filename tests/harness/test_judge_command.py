@@ -74,6 +74,17 @@ def test_requirements_trade_coverage_and_are_part_of_the_configuration(
     assert (strict["selective"]["coverage"], strict["accuracy"], strict["num_abstentions"]) == (0.0, 0.0, 10)
 
 
+def test_functions_are_part_of_the_configuration(command: Command, write_lines, pairs, tmp_path: Path) -> None:
+    path = write_lines(pairs[:1])
+    done = run_command(command(path, "--tool", "run"))
+    assert done.status == 0, done.stderr
+    configuration = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])["configuration"]
+    assert configuration["functions"] == {"run": "1", "run_many": "1", "tests": "1"}
+    refused = run_command(command(path))
+    assert refused.status == 2
+    assert "functions was" in refused.stderr
+
+
 def test_limit_judges_the_first_items_and_a_later_run_the_others(
     command: Command, write_lines, pairs, tmp_path
 ) -> None:

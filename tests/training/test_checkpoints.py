@@ -252,7 +252,7 @@ async def test_training_asks_and_records_the_options_of_the_start_checkpoint(tmp
     (start / "chat_template.jinja").write_text(THINKING)
     for given, used in ((None, {"enable_thinking": False}), ({"enable_thinking": True}, {"enable_thinking": True})):
         (start / "judge.json").write_text(json.dumps({"name": "j", "chat_template_kwargs": given}))
-        student = Student.load(start)
+        student = Student.load(start, tools=())
         expected = LocalTokenizer.load(start, chat_template_kwargs=used)
         assert await student.judge.engine.tokenizer.encode_prompt("?") == await expected.encode_prompt("?")
         async with EmbeddedPolicy(start, sandbox=None) as policy:

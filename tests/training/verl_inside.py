@@ -208,7 +208,7 @@ async def _sessions(folder: Path) -> list[list[dict[str, Any]]]:
     from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn  # pyright: ignore
 
     from tirjudge_sandbox import SandboxPool
-    from tirjudge_training.trainers.verl.agent_loop import close_sandboxes
+    from tirjudge_training.trainers.verl.agent_loop import close_tools
 
     checkpoint = bundled_checkpoint()
     config = composed(prepared(folder))
@@ -227,7 +227,7 @@ async def _sessions(folder: Path) -> list[list[dict[str, Any]]]:
                 for output in outputs:
                     output["direct"] = await _direct(item, tuple(output["shown"]), number=number, judge=judge)
                 found.append(outputs)
-    await close_sandboxes()
+    await close_tools()
     engine.close()
     return found
 

@@ -249,6 +249,8 @@ class Recipe(Section):
     """Name of an installed trainer. TRL runs the kinds of stages that the trainer does not support."""
     tools: bool = True
     """Whether prompts offer tools. False: text only (an ablation)."""
+    functions: tuple[str, ...] = ()
+    """Functions that programs may call, as for `--tool` in serving: `run`, or NAME:SETTINGS."""
     start: Start = Start()
     data: Data = Data()
     reward: RewardRule = RewardRule()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tirjudge.judge import Judge
 from tirjudge.profile import resolved_profile
+from tirjudge.tools.functions import ToolFunction
 from tirjudge.tools.python import Sandbox, python_tools
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class EmbeddedPolicy:
     Args:
         checkpoint: Folder with the initial weights, the tokenizer and the profile.
         sandbox: Sandbox that runs programs. None: programs cannot be run.
+        functions: Functions that programs may call.
         version: Version of the weights in the folder.
         max_batch: Maximum number of rollouts computed in one step.
         backend: As in `EmbeddedEngine.load`.
@@ -57,12 +59,13 @@ class EmbeddedPolicy:
         checkpoint: Path,
         *,
         sandbox: Sandbox | None,
+        functions: Sequence[ToolFunction] = (),
         version: int = 0,
         max_batch: int = MAX_BATCH,
         backend: str = "numpy",
     ) -> None:
         self._checkpoint = checkpoint
-        self._sandbox = sandbox
+        self._tools = python_tools(sandbox, functions=functions)
         self._max_batch = max_batch
         self._backend = backend
         self._judge: Judge | None = None
@@ -86,7 +89,7 @@ class EmbeddedPolicy:
             context_tokens=profile.context_tokens,
             chat_template_kwargs=profile.chat_template_kwargs,
         )
-        self._judge = Judge(engine=self._engine, tools=python_tools(self._sandbox), profile=profile)
+        self._judge = Judge(engine=self._engine, tools=self._tools, profile=profile)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tirjudge.durable import write_file
 from tirjudge.judge import Judge
+from tirjudge.opening import open_functions
 from tirjudge_training.collector import Collected, Collector
 from tirjudge_training.config import Recipe
 from tirjudge_training.difficulty import DifficultyOrder, EpochOrder
@@ -29,16 +30,30 @@ def rank_and_size() -> tuple[int, int]:
 
 
 async def open_policy(checkpoint: Path, *, recipe: Recipe, stack: AsyncExitStack) -> Policy:
-    """Open a policy for a checkpoint, with a sandbox, as configured in the recipe. `stack` closes both."""
+    """Open a policy for a checkpoint, with a sandbox, as configured in the recipe. `stack` closes both.
+
+    Raises:
+        ValueError: the functions of the recipe do not exist.
+    """
     from tirjudge_sandbox import SandboxPool
 
     pool = SandboxPool(slots=recipe.sandbox.slots, allow_unsafe=recipe.sandbox.allow_unsafe)
     sandbox, engine = await stack.enter_async_context(pool), recipe.engine
+    functions = await stack.enter_async_context(open_functions(recipe.functions))
     if engine.url is not None:
         rank, _ = rank_and_size()
-        remote = VLLMPolicy(checkpoint, url=engine.url, folder=Path(engine.weights), sandbox=sandbox, rank=rank)
+        remote = VLLMPolicy(
+            checkpoint,
+            url=engine.url,
+            folder=Path(engine.weights),
+            sandbox=sandbox,
+            functions=functions,
+            rank=rank,
+        )
         return await stack.enter_async_context(remote)
-    embedded = EmbeddedPolicy(checkpoint, sandbox=sandbox, max_batch=engine.max_batch, backend=engine.backend)
+    embedded = EmbeddedPolicy(
+        checkpoint, sandbox=sandbox, functions=functions, max_batch=engine.max_batch, backend=engine.backend
+    )
     return await stack.enter_async_context(embedded)
 
 

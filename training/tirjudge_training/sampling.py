@@ -22,6 +22,7 @@ from tirjudge.errors import EngineUnavailable, PromptTooLong, SandboxUnavailable
 from tirjudge.formats.blocks import OUTPUT_FENCE, observation_text
 from tirjudge.judge import Judge
 from tirjudge.profile import resolved_profile
+from tirjudge.tools.base import Tool
 from tirjudge.types import Completion, Mode, Rollout, Sampling
 from tirjudge_training.groups import roll_groups
 from tirjudge_training.items import TrainingItem
@@ -140,11 +141,11 @@ class Student:
     """Token id that ends a turn."""
 
     @classmethod
-    def load(cls, checkpoint: Path) -> Student:
-        """Load the tokenizer and the profile of a checkpoint folder."""
+    def load(cls, checkpoint: Path, *, tools: Sequence[Tool]) -> Student:
+        """Load the tokenizer and the profile of a checkpoint folder. `tools`: tools that prompts offer."""
         profile = resolved_profile(checkpoint)
         tokenizer = LocalTokenizer.load(checkpoint, chat_template_kwargs=profile.chat_template_kwargs)
-        judge = Judge(engine=_TokenizerOnlyEngine(tokenizer), tools=(), profile=profile)
+        judge = Judge(engine=_TokenizerOnlyEngine(tokenizer), tools=tools, profile=profile)
         return cls(judge=judge, tokenizer=tokenizer, end_of_turn=min(read_eos_token_ids(checkpoint)))
 
 

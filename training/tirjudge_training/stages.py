@@ -39,6 +39,7 @@ from tirjudge.model import (
 from tirjudge.opening import address_of, open_judge
 from tirjudge.profile import Lineage, resolved_profile
 from tirjudge.tools.base import ToolOptions
+from tirjudge.types import PYTHON
 from tirjudge_training.callbacks import Callback
 from tirjudge_training.config import BUNDLED, Recipe, Teacher, WeakStart
 from tirjudge_training.gate import Decided, compare
@@ -303,7 +304,10 @@ class _Run:
                 return
             start = self._output(START)
             judge = await stack.enter_async_context(_open_teacher(teacher, recipe=self.recipe, key=self.chat_key))
-            yield judge, None if _writes_like(teacher, judge=judge, student=start) else Student.load(start)
+            yield (
+                judge,
+                None if _writes_like(teacher, judge=judge, student=start) else Student.load(start, tools=judge.tools),
+            )
 
     def _learn(self, stage: StageRecord) -> Path | None:
         """Run SFT or RL and return the new checkpoint. None: no trajectory was kept for SFT, so the stage is skipped."""
@@ -453,7 +457,8 @@ async def _open_teacher(teacher: Teacher, *, recipe: Recipe, key: str | None) ->
     address = address_of(checkpoint=folder, engine_urls=urls, chat_url=teacher.chat_url, chat_model=teacher.chat_model)
     tool_options = ToolOptions(slots=recipe.sandbox.slots, allow_unsafe_sandbox=recipe.sandbox.allow_unsafe)
     options = EngineOptions(profile=folder, key=key if teacher.chat_url else None)
-    async with open_judge(address, options=options, tool_options=tool_options) as judge:
+    tools = [PYTHON, *recipe.functions]
+    async with open_judge(address, tools=tools, options=options, tool_options=tool_options) as judge:
         yield judge
 
 

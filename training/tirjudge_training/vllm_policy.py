@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tirjudge.durable import replacing_folder
 from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.judge import Judge
 from tirjudge.profile import resolved_profile
+from tirjudge.tools.functions import ToolFunction
 from tirjudge.tools.python import Sandbox, python_tools
 
 
@@ -27,18 +28,28 @@ class VLLMPolicy:
         url: URL of the server.
         folder: Folder for new weights. The server must see it under the same path.
         sandbox: Sandbox that runs programs. None: programs cannot be run.
+        functions: Functions that programs may call.
         rank: Rank of this process. Rank 0 sends the weights.
 
     Raises:
         CheckpointError: the folder has a broken file.
     """
 
-    def __init__(self, checkpoint: Path, *, url: str, folder: Path, sandbox: Sandbox | None, rank: int = 0) -> None:
+    def __init__(
+        self,
+        checkpoint: Path,
+        *,
+        url: str,
+        folder: Path,
+        sandbox: Sandbox | None,
+        functions: Sequence[ToolFunction] = (),
+        rank: int = 0,
+    ) -> None:
         self._checkpoint = checkpoint
         self._profile = resolved_profile(checkpoint)
         self._engine = VLLMEngine(url, chat_template_kwargs=self._profile.chat_template_kwargs)
         self._folder = folder
-        self._sandbox = sandbox
+        self._tools = python_tools(sandbox, functions=functions)
         self._rank = rank
         self.version = 0
 
@@ -53,7 +64,7 @@ class VLLMPolicy:
         await self._engine.tokenizer.chat_template_kwargs()  # the server supports them, and writes no channels
         context_tokens = min(served.context_tokens, self._profile.context_tokens)
         profile = self._profile.model_copy(update={"context_tokens": context_tokens})
-        self.judge = Judge(engine=self._engine, tools=python_tools(self._sandbox), profile=profile)
+        self.judge = Judge(engine=self._engine, tools=self._tools, profile=profile)
         if self._rank == 0:
             await self._engine.reload(self._checkpoint, version=str(self._checkpoint))
         _wait_for_all()

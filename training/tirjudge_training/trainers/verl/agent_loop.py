@@ -35,7 +35,9 @@ from tirjudge.engines.base import BaseEngine
 from tirjudge.engines.tokenization import LocalTokenizer, find_stop
 from tirjudge.errors import EngineUnavailable
 from tirjudge.judge import Judge, rollout_name
+from tirjudge.opening import open_functions
 from tirjudge.template_options import TemplateOptions, shown_options
+from tirjudge.tools.base import Tool
 from tirjudge.tools.python import Sandbox, python_tools
 from tirjudge.types import Completion, Rollout, Sampling
 from tirjudge_training.items import TrainingItem
@@ -79,9 +81,7 @@ class TirJudgeAgentLoop(AgentLoopBase):
             eos_token_ids=frozenset(self.settings.eos_token_ids),
             options={name: sampling_params[name] for name in ("top_k", "repetition_penalty")},
         )
-        judge = Judge(
-            engine=engine, tools=python_tools(await _sandbox_of(self.settings)), profile=self.settings.profile
-        )
+        judge = Judge(engine=engine, tools=await _tools_of(self.settings), profile=self.settings.profile)
         request = item.request(
             seed=rollout_seed(self.settings.seed, step=int(kwargs.get("global_steps", 0)), item_id=item.id),
             temperature=float(sampling_params["temperature"]),
@@ -259,28 +259,33 @@ def _tokenizer_of(tokenizer: Any, options: str) -> VerlTokenizer:
     return VerlTokenizer(tokenizer, chat_template_kwargs=json.loads(options))
 
 
-_SANDBOXES: dict[str, asyncio.Task[Sandbox]] = {}
+_TOOLS: dict[str, asyncio.Task[list[Tool]]] = {}
 _OPEN = AsyncExitStack()
 
 
-async def _sandbox_of(settings: LoopSettings) -> Sandbox | None:
-    """Return the sandbox of this process; None if tools are off.
+async def _tools_of(settings: LoopSettings) -> list[Tool]:
+    """Return the tools of this process; none if tools are off.
 
-    The first call opens the sandbox. It is closed when the process ends, or by `close_sandboxes`.
+    The first call opens the sandbox and the functions. They are closed when the process ends, or by `close_tools`.
     """
     if settings.tools == "off" or settings.rl.max_tool_calls == 0:
-        return None
-    key = settings.model_dump_json(include={"verl", "allow_unsafe"})
-    if key not in _SANDBOXES:
-        _SANDBOXES[key] = asyncio.create_task(_open(settings))
+        return []
+    key = settings.model_dump_json(include={"verl", "allow_unsafe", "functions"})
+    if key not in _TOOLS:
+        _TOOLS[key] = asyncio.create_task(_open(settings))
     try:
-        return await asyncio.shield(_SANDBOXES[key])
+        return await asyncio.shield(_TOOLS[key])
     except Exception:
-        _SANDBOXES.pop(key, None)  # the next session retries
+        _TOOLS.pop(key, None)  # the next session retries
         raise
 
 
-async def _open(settings: LoopSettings) -> Sandbox:
+async def _open(settings: LoopSettings) -> list[Tool]:
+    functions = await _OPEN.enter_async_context(open_functions(settings.functions))
+    return python_tools(await _open_sandbox(settings), functions=functions)
+
+
+async def _open_sandbox(settings: LoopSettings) -> Sandbox:
     from tirjudge_sandbox import SandboxPool
     from tirjudge_sandbox.remote import RemoteSandbox
 
@@ -293,7 +298,7 @@ async def _open(settings: LoopSettings) -> Sandbox:
     return await _OPEN.enter_async_context(RemoteSandbox(verl.sandbox_urls, key=key))
 
 
-async def close_sandboxes() -> None:
-    """Close all sandboxes that were opened in this process."""
-    _SANDBOXES.clear()
+async def close_tools() -> None:
+    """Close all sandboxes and functions that were opened in this process."""
+    _TOOLS.clear()
     await _OPEN.aclose()

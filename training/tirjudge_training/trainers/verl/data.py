@@ -33,6 +33,8 @@ class LoopSettings(BaseModel):
     """Token ids that end a turn."""
     reward: RewardRule = RewardRule()
     tools: Literal["auto", "off"] = "auto"
+    functions: tuple[str, ...] = ()
+    """Functions that programs may call, as in the recipe."""
     rl: RLSettings = RLSettings()
     verl: VerlSettings = VerlSettings()
     allow_unsafe: bool = False

@@ -78,6 +78,7 @@ def prepare(job: StageJob, *, data: TrainingData) -> dict[str, JsonValue]:
         eos_token_ids=tuple(sorted(read_eos_token_ids(model))),
         reward=recipe.reward,
         tools=recipe.tools_switch,
+        functions=recipe.functions,
         rl=recipe.rl,
         verl=verl.model_copy(update={"options": {}}),
         allow_unsafe=recipe.sandbox.allow_unsafe,
