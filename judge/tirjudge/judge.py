@@ -17,7 +17,7 @@ from tirjudge.deadline import NEVER, Deadline, until
 from tirjudge.engines.base import Engine
 from tirjudge.errors import DeadlineExceeded
 from tirjudge.formats import format_named
-from tirjudge.formats.base import RESPONSE, Format
+from tirjudge.formats.base import Format, response_names
 from tirjudge.loop import RESERVED_TOKENS, RolloutSpec, run_rollout
 from tirjudge.model import Model
 from tirjudge.profile import Profile
@@ -215,7 +215,7 @@ class Judge:
             tools=self.tools_of(request),
             context=ToolContext(
                 bindings=(bindings := self.format.bindings(request, order=order)),
-                watched=[name for name in bindings if name.startswith(RESPONSE)],
+                watched=response_names(bindings),
                 candidate_code=request.candidate_code,
                 account=account,
             ),

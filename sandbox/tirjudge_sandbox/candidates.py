@@ -116,6 +116,7 @@ _RUN = ToolFunction(
     input_schema=_Run.model_json_schema(),
     output_schema=None,
     budget=BUDGET,
+    is_deterministic=True,  # as far as programs are
 )
 
 _RUN_MANY = ToolFunction(
@@ -129,6 +130,7 @@ _RUN_MANY = ToolFunction(
     input_schema=_RunMany.model_json_schema(),
     output_schema=None,
     budget=BUDGET,
+    is_deterministic=True,  # as far as programs are
     num_calls=lambda arguments: max(1, len(arguments["candidates"])),
 )
 

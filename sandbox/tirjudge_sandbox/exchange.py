@@ -176,7 +176,7 @@ class Exchange:
         finally:
             self._account.spend(function, seconds=time.perf_counter() - start)
         value = _encodable(value)
-        self._account.charge(function, Used(bytes_out=len(_to_json(value))))
+        self._account.charge(function, Used(bytes_out=len(call_json(value))))
         return value
 
 
@@ -217,8 +217,8 @@ def _encodable(value: Any, *, depth: int = 0) -> Any:
     return {encodable(key): _encodable(each, depth=depth + 1) for key, each in value.items()}
 
 
-def _to_json(value: Any) -> bytes:
-    """Encode a value for its hash: sorted keys, no blanks.
+def call_json(value: Any) -> bytes:
+    """Encode a value of a call for its hash: sorted keys, no blanks.
 
     Raises:
         ToolError: the value is not JSON.
@@ -232,8 +232,8 @@ def _to_json(value: Any) -> bytes:
 def _record(
     function: ToolFunction, arguments: Mapping[str, Any], result: Any, *, error: str | None, ms: float
 ) -> CallRecord:
-    given = _to_json(arguments)
-    returned = b"" if error is not None else _to_json(result)
+    given = call_json(arguments)
+    returned = b"" if error is not None else call_json(result)
     return CallRecord(
         function=function.name,
         version=function.version,

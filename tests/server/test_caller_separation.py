@@ -64,6 +64,8 @@ STORES = {
     "openai.batchrun.BatchRunner._runs": "found by the id of a batch that `BatchStore` gave to its owner",
     "openai.batchrun.BatchRunner._work": "found by the id of a batch that `BatchStore` gave to its owner",
     # Records.
+    "records.replayed_calls.ReplayedCalls._left": "the calls of one program of one judgment",
+    "records.replayed_calls.ReplayedCalls._present": "functions that the operator enabled",
     "records.store._BY_CONTENT": SEPARATES + "test_recorded_judgment_is_reused_for_its_caller_only",
     "records.store._BY_IDEMPOTENCY": SEPARATES + "test_idempotency_keys_are_separate_per_caller",
     "records.store.Records.read": OWNED + "test_records_are_visible_to_their_caller_only",

@@ -14,6 +14,11 @@ RESPONSE = "response"
 """Start of the names of all bindings with texts of responses."""
 
 
+def response_names(bindings: Bindings) -> list[str]:
+    """Return the names of the bindings with texts of responses."""
+    return [name for name in bindings if name.startswith(RESPONSE)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stops:
     """Stop strings of a turn. The matched string is kept at the end of the text."""

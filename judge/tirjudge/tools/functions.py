@@ -231,7 +231,8 @@ class ToolFunction:
     budget: Budget = DEFAULT_BUDGET
     """Limits of its calls in one judgment."""
     is_deterministic: bool = False
-    """Whether equal arguments give equal results, so that a replay may call it again."""
+    """Whether equal arguments give equal results, apart from measured times. A replay may then call it again, and a judgment
+    that called it may answer equal requests."""
     num_calls: Callable[[Mapping[str, Any]], int] = field(default=lambda arguments: 1)
     """How many calls a call with these arguments counts as."""
 

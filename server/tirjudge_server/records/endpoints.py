@@ -92,7 +92,9 @@ def router(service: JudgeService, *, records: Records) -> APIRouter:
         """Run the programs of a judgment again, and compare their output with the recorded output."""
         service.draining.check()
         record = await _find(request, judgment_id=judgment_id, records=records)
-        if gone := [name for name in record.content.erased if name == "turns" or name.startswith("request.")]:
+        if gone := [
+            name for name in record.content.erased if name in ("turns", "calls") or name.startswith("request.")
+        ]:
             message = (
                 f"judgment_id: {judgment_id} cannot be replayed, because these fields are erased: {', '.join(gone)}"
             )
@@ -107,6 +109,7 @@ def router(service: JudgeService, *, records: Records) -> APIRouter:
         work = replay(
             record,
             sandbox=service.judge.sandbox,
+            functions=service.judge.functions,
             format=format,
             tokenizer=service.judge.engine.tokenizer,
             versions=records.versions,

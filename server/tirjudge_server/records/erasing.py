@@ -9,7 +9,7 @@ from sqlalchemy import Row, bindparam, select, update
 
 from tirjudge_server.records.chain import Chain, ChainEntry
 from tirjudge_server.records.database import RecordsError
-from tirjudge_server.records.record import ERASABLE
+from tirjudge_server.records.record import ERASABLE, with_calls
 from tirjudge_server.records.schema import records
 from tirjudge_server.records.sealing import load, seal
 
@@ -31,13 +31,15 @@ def check_erasable(fields: Collection[str]) -> None:
 def erase(chain: Chain, *, judgment_id: str, fields: Collection[str]) -> bool:
     """Erase fields of one judgment. Return False if no such judgment exists.
 
-    The idempotency key of the judgment stays in use: later requests with this key are refused.
+    The function calls are erased too if they may have texts of these fields. The idempotency key of the judgment stays in
+    use: later requests with this key are refused.
     """
     chosen = select(records).where(records.c.id == judgment_id, records.c.kind == "judgment")
     row = chain.connection.execute(chosen).one_or_none()
     if row is None:
         return False
-    _erase_rows(chain, [row], fields=fields, reason="redaction", columns={"body": None})
+    present = with_calls(fields) & load(row.content).fields.keys()
+    _erase_rows(chain, [row], fields=present.union(fields), reason="redaction", columns={"body": None})
     return True
 
 

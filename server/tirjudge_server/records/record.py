@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, is_dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -17,7 +17,7 @@ from tirjudge_server.records.sealing import Sealed, canonical, load, sha256
 
 SETTINGS = frozenset(
     {"mode", "model", "tools", "orders", "votes", "max_tool_calls", "force_verdict", "require", "min_confidence"}
-    | {"temperature", "seed"}
+    | {"temperature", "seed", "functions", "candidate_code"}
 )
 """Fields of a request without free text. They are stored as one field and are never erased."""
 
@@ -28,13 +28,35 @@ ERASABLE = (
     "request.criteria",
     "request.rubric",
     "turns",
+    "calls",
     "caller",
     "request_id",
 )
-"""Fields that can be withheld or erased: texts of the request, texts of the model, and the caller's identity."""
+"""Fields that can be withheld or erased: texts of the request, texts of the model, function calls, and the caller's
+identity."""
+
+_IN_CALLS = frozenset(name for name in ERASABLE if name.startswith("request.")) | {"turns"}
+"""Fields whose texts programs pass to functions: a call such as `run(response_a)` has a whole response in its arguments."""
 
 KEPT = frozenset({"request", "rollouts", "judgment", "versions", "dialect"})
 """Fields that every record has and that cannot be erased."""
+
+
+def with_calls(fields: Collection[str]) -> frozenset[str]:
+    """Return the fields to withhold or erase. They include the function calls if these may have texts of the fields."""
+    return frozenset(fields) | ({"calls"} if _IN_CALLS & set(fields) else set())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfferedFunction:
+    """A function that programs could call."""
+
+    version: str
+    """Version of the function."""
+    parameters: list[str]
+    """Names of the parameters that can be given by position, in order."""
+    is_deterministic: bool
+    """As in `ToolFunction`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +75,8 @@ class Versions:
     """Name of the format."""
     tools: list[str]
     """Names of the tools that the model may call."""
+    functions: Mapping[str, OfferedFunction] = field(default_factory=dict)
+    """Name -> function that programs may call."""
     sandbox: str | None
     """Isolation level of the sandbox. None: no sandbox."""
     limits: dict[str, Any] | None
@@ -79,6 +103,12 @@ def versions_of(judge: Judge, *, fingerprint: str | None, isolation: str | None)
         prompts_sha256=judge.format.sha256,
         format=judge.format.name,
         tools=[tool.name for tool in judge.tools],
+        functions={
+            each.name: OfferedFunction(
+                version=each.version, parameters=list(each.parameters), is_deterministic=each.is_deterministic
+            )
+            for each in judge.functions
+        },
         sandbox=isolation,
         limits=asdict(limits) if is_dataclass(limits) and not isinstance(limits, type) else None,
         package=version("tirjudge"),
@@ -87,16 +117,21 @@ def versions_of(judge: Judge, *, fingerprint: str | None, isolation: str | None)
 
 
 def fields_of(request: JudgeRequest, judgment: Judgment, *, call: Call, versions: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a record as JSON values. Texts are separate fields, so that they can be erased separately."""
+    """Return the fields of a record as JSON values. Texts and calls are separate fields, so that they can be erased
+    separately. A judgment without calls has no field for them."""
     request_json = request.model_dump(mode="json")
     judgment_json = judgment.model_dump(mode="json")
     rollouts = judgment_json.pop("rollouts")
     fields = {
         f"request.{name}": value for name, value in request_json.items() if name not in SETTINGS and value is not None
     }
+    turns = [rollout.pop("turns") for rollout in rollouts]
+    calls = [[turn.pop("calls", []) for turn in of_rollout] for of_rollout in turns]
+    if any(map(any, calls)):
+        fields["calls"] = calls
     return fields | {
         "request": {name: request_json[name] for name in request_json if name in SETTINGS},
-        "turns": [rollout.pop("turns") for rollout in rollouts],
+        "turns": turns,
         "rollouts": rollouts,
         "judgment": judgment_json,
         "versions": versions,
@@ -131,9 +166,14 @@ class StoredJudgment:
 
     @property
     def judgment(self) -> Judgment:
-        """The judgment. Its rollouts have no turns if the turns are erased."""
+        """The judgment. Its rollouts have no turns if the turns are erased, and its turns no calls if these are."""
         rollouts = self.values["rollouts"]
         turns = self.values.get("turns", [[] for _ in rollouts])
+        if "calls" in self.values:
+            turns = [
+                [turn | {"calls": its} for turn, its in zip(*both, strict=True)]
+                for both in zip(turns, self.values["calls"], strict=True)
+            ]
         merged = [rollout | {"turns": its} for rollout, its in zip(rollouts, turns, strict=True)]
         return Judgment.model_validate(self.values["judgment"] | {"rollouts": merged})
 

@@ -1,22 +1,28 @@
 """Replay a judgment: run its programs again, and compare their output with the output that the judge read.
 
-A program that timed out, in the judgment or in the replay, is not compared.
+Function calls are answered from the record; see `replayed_calls`. A program that timed out, in the judgment or in the replay,
+is not compared.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Literal
+
+from pydantic import Field
 
 from tirjudge.concurrency import map_concurrently
 from tirjudge.control_tokens import NONE
 from tirjudge.engines.base import Tokenizer
-from tirjudge.formats.base import Format
+from tirjudge.formats.base import Format, response_names
 from tirjudge.formats.texts import TRUNCATED
+from tirjudge.tools.functions import Offer, ToolFunction
 from tirjudge.tools.python import Sandbox
-from tirjudge.types import ExecResult, JudgeRequest, Outcome, RolloutRecord, TurnRecord, Wire
+from tirjudge.types import ExecResult, JudgeRequest, Outcome, RolloutRecord, TurnRecord, Wire, is_none
 from tirjudge_server.records.record import StoredJudgment, Versions
+from tirjudge_server.records.replayed_calls import ReplayedCalls
 
 MAX_RUNNING = 4
 """Maximum number of programs of one replay that run concurrently. Leaves sandbox slots for judgments."""
@@ -43,6 +49,13 @@ class ReplayedProgram(Wire):
     """Output that the judge read. None: the output is the same."""
     replayed_output: str | None
     """Output of the replay, not truncated. None: the output is the same."""
+    calls_fed_back: int = Field(default=0, exclude_if=lambda number: not number)
+    """Number of function calls that were answered from the record. 0 is omitted from JSON."""
+    calls_run_again: int = Field(default=0, exclude_if=lambda number: not number)
+    """Number of function calls that were made again, because their results were too large for the record. 0 is omitted from
+    JSON."""
+    reason: str | None = Field(default=None, exclude_if=is_none)
+    """How the function calls differ from those in the judgment. None (omitted from JSON): they are the same."""
 
 
 class ChangedVersion(Wire):
@@ -65,13 +78,20 @@ class Replay(Wire):
 
 
 async def replay(
-    record: StoredJudgment, *, sandbox: Sandbox | None, format: Format, tokenizer: Tokenizer, versions: Versions
+    record: StoredJudgment,
+    *,
+    sandbox: Sandbox | None,
+    functions: Sequence[ToolFunction] = (),
+    format: Format,
+    tokenizer: Tokenizer,
+    versions: Versions,
 ) -> Replay:
     """Run the programs of a judgment again.
 
     Args:
         record: The judgment. None of its fields may have been erased.
         sandbox: Runs the programs. None: allowed if the judgment has no programs.
+        functions: Functions of this server.
         format: Format of the judgment.
         tokenizer: Tokenizer of the served model, whose control tokens were broken in the recorded outputs.
         versions: Versions of this server.
@@ -81,31 +101,45 @@ async def replay(
         EngineUnavailable: The control tokens could not be read.
     """
     request = JudgeRequest.model_validate(record.request_fields)
+    offered = _offered(record, names=request.functions)
 
-    async def run(rollout: RolloutRecord, turn: TurnRecord) -> ExecResult:
+    async def run(rollout: RolloutRecord, turn: TurnRecord, calls: ReplayedCalls) -> ExecResult:
         assert sandbox is not None
-        return await sandbox.run(turn.code or "", bindings=format.bindings(request, order=rollout.order))
+        bindings = format.bindings(request, order=rollout.order)
+        offer = Offer(
+            functions=calls.functions, candidate_code=request.candidate_code, watched=response_names(bindings)
+        )
+        return await sandbox.run(turn.code or "", bindings=bindings, offer=offer)
 
-    ran = [(i, k, rollout, turn) for i, rollout in enumerate(record.judgment.rollouts) for k, turn in programs(rollout)]
-    works = (run(rollout, turn) for _, _, rollout, turn in ran)
+    ran = [
+        (i, k, rollout, turn, ReplayedCalls(turn.calls, offered=offered, present=functions))
+        for i, rollout in enumerate(record.judgment.rollouts)
+        for k, turn in programs(rollout)
+    ]
+    works = (run(rollout, turn, calls) for _, _, rollout, turn, calls in ran)
     results = await map_concurrently(works, num_at_once=MAX_RUNNING)
-    outputs = [
-        await _shown_again(turn, again, format=format, tokenizer=tokenizer)
-        for (_, _, _, turn), again in zip(ran, results, strict=True)
-    ]
-    compared = [
-        _compared(turn, again, output, rollout=i, number=k)
-        for (i, k, _, turn), again, output in zip(ran, results, outputs, strict=True)
-    ]
+    compared = []
+    for (i, k, _, turn, calls), again in zip(ran, results, strict=True):
+        output = await _shown_again(turn, again, format=format, tokenizer=tokenizer)
+        compared.append(_compared(turn, again, output, calls=calls, rollout=i, number=k))
     then, now = record.values["versions"], asdict(versions)
     return Replay(
         id=record.id,
         same=all(program.result != "differs" for program in compared),
         programs=compared,
         versions={
-            name: ChangedVersion(then=then.get(name), now=now[name]) for name in now if then.get(name) != now[name]
+            name: ChangedVersion(then=then.get(name), now=now[name])
+            for name in now
+            if (then.get(name) or None) != (now[name] or None)
         },
     )
+
+
+def _offered(record: StoredJudgment, *, names: Sequence[str] | None) -> dict[str, list[str]]:
+    """Return the functions that the programs of a judgment could call, with their parameters."""
+    functions = record.values["versions"].get("functions", {})
+    chosen = functions if names is None else [name for name in names if name in functions]
+    return {name: functions[name]["parameters"] for name in chosen}
 
 
 def programs(rollout: RolloutRecord) -> list[tuple[int, TurnRecord]]:
@@ -126,11 +160,13 @@ async def _shown_again(turn: TurnRecord, again: ExecResult, *, format: Format, t
     return format.shown_output(again, limit=sys.maxsize, control_tokens=control_tokens)
 
 
-def _compared(turn: TurnRecord, again: ExecResult, output: str, *, rollout: int, number: int) -> ReplayedProgram:
+def _compared(
+    turn: TurnRecord, again: ExecResult, output: str, *, calls: ReplayedCalls, rollout: int, number: int
+) -> ReplayedProgram:
     assert turn.outcome is not None
     if Outcome.TIMEOUT in (turn.outcome, again.outcome):
         result = "timed_out"
-    elif turn.outcome is again.outcome and is_same_output(turn.output or "", again=output):
+    elif turn.outcome is again.outcome and is_same_output(turn.output or "", again=output) and calls.difference is None:
         result = "same"
     else:
         result = "differs"
@@ -142,6 +178,9 @@ def _compared(turn: TurnRecord, again: ExecResult, output: str, *, rollout: int,
         replayed_outcome=again.outcome,
         output=None if result == "same" else turn.output,
         replayed_output=None if result == "same" else output,
+        calls_fed_back=calls.num_fed_back,
+        calls_run_again=calls.num_run_again,
+        reason=calls.difference if result == "differs" else None,
     )
 
 

@@ -33,6 +33,7 @@ from tirjudge_server.records.record import (
     fields_of,
     idempotency_hash,
     record_of,
+    with_calls,
 )
 from tirjudge_server.records.schema import records
 from tirjudge_server.records.sealing import canonical, seal, sha256
@@ -292,8 +293,9 @@ class Records:
         self, request: JudgeRequest, judgment: Judgment, *, call: Call, keys: _LookupKeys, versions: Mapping[str, Any]
     ) -> ChainEntry:
         fields = fields_of(request, judgment, call=call, versions=versions)
-        content = seal(fields, withheld=self.policy.withheld)
-        cache_key = None if _was_hurried(request, judgment, call=call) else keys.cache_key
+        content = seal(fields, withheld=with_calls(self.policy.withheld))
+        is_final = not _was_hurried(request, judgment, call=call) and _is_repeatable(judgment, versions=versions)
+        cache_key = keys.cache_key if is_final else None
         return ChainEntry(
             kind="judgment",
             id=judgment.id,
@@ -317,6 +319,13 @@ def _was_hurried(request: JudgeRequest, judgment: Judgment, *, call: Call) -> bo
         return True
     limits_s = [limit_s for limit_s in (request.deadline_s, call.deadline_s) if limit_s is not None]
     return any(judgment.timing.total_s + judgment.timing.queue_s > limit_s / 2 for limit_s in limits_s)
+
+
+def _is_repeatable(judgment: Judgment, *, versions: Mapping[str, Any]) -> bool:
+    """Whether all functions that the programs called give equal results for equal arguments."""
+    turns = (turn for rollout in judgment.rollouts for turn in rollout.turns)
+    called = {call.function for turn in turns for call in turn.calls}
+    return all(name in versions["functions"] and versions["functions"][name]["is_deterministic"] for name in called)
 
 
 def _num_chars(request: JudgeRequest) -> int:
