@@ -18,6 +18,7 @@ from tests.held_engine import HeldEngine
 from tests.servers import LABEL_PROBS, SharedSandbox, scripted_service
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
+from tirjudge_sandbox.candidates import FUNCTIONS
 from tirjudge_server.app import create_app
 from tirjudge_server.dialects import DialectSettings
 from tirjudge_server.records.record import versions_of
@@ -80,6 +81,21 @@ async def test_a_judgment_is_counted_over_a_socket(serve, listen) -> None:
     assert metric("sandbox_pool", state="idle") == 2
     assert metric("http_requests_total", **JUDGE, status="200") == 1
     assert metric("http_seconds_count", route="/v1/judge") == 1
+
+
+async def test_function_calls_and_candidate_code_in_process_are_counted(serve, connect: Connect) -> None:
+    program = "for call in (None, 7):\n    try:\n        run('1', call=call)\n    except ToolError:\n        pass"
+    calls = f"```python\n{program}\n```\n```output"
+    executes = "```python\nexec('def f():\\n    pass\\n' + response_a)\n```\n```output"
+    _, app = serve([calls, A, executes, A], functions=FUNCTIONS)
+    async with connect(app) as client:
+        for seed in (0, 1):
+            assert (await client.post("/v1/judge", json=ASKED | {"seed": seed})).status_code == 200
+        metric = await read(client)
+    for outcome in ("ok", "error"):
+        assert metric("function_calls_total", function="run", outcome=outcome) == 1
+    assert metric("function_seconds_count", function="run") == 2
+    assert metric("candidate_in_process_total") == 1
 
 
 async def test_disagreeing_orders_are_a_flip_and_a_tie(serve, connect: Connect) -> None:

@@ -14,7 +14,7 @@ from tests.judgments import build_judgment, build_request, build_rollout, build_
 from tests.servers import scripted_service
 from tirjudge.errors import EngineUnavailable, SandboxUnavailable
 from tirjudge.http.workers import Worker
-from tirjudge.types import Completion, ExecResult, Outcome, Sampling, StopReason
+from tirjudge.types import CallRecord, Completion, ExecResult, Outcome, Sampling, StopReason
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.call import Call
 from tirjudge_server.failure import FailureStyle, Fallbacks, MissingScore
@@ -63,7 +63,18 @@ def told() -> Told:
 def observe_everything(metrics: ServerMetrics) -> None:
     """Report an event for each metric, so that each has a sample, which shows its labels."""
     request, call = build_request(orders="both"), Call()
-    malformed = build_rollout(turns=[build_turn(Outcome.OK)], stop_reason=StopReason.MALFORMED)
+    called = CallRecord(
+        function="run",
+        version="1",
+        arguments={},
+        arguments_sha256="",
+        result_sha256=None,
+        num_bytes=0,
+        error="no",
+        ms=1,
+    )
+    turn = build_turn(Outcome.OK).model_copy(update={"calls": [called]})
+    malformed = build_rollout(turns=[turn], stop_reason=StopReason.MALFORMED)
     tie, abstention = build_verdict("tie", reason="equal"), build_verdict("abstained", reason="no_verdict")
     for verdict in (build_verdict(best=0, label="A", basis="checked"), tie, abstention):
         metrics.on_end(request, call, build_judgment(verdict, rollouts=[malformed]))

@@ -92,13 +92,7 @@ def router(service: JudgeService, *, records: Records) -> APIRouter:
         """Run the programs of a judgment again, and compare their output with the recorded output."""
         service.draining.check()
         record = await _find(request, judgment_id=judgment_id, records=records)
-        if gone := [
-            name for name in record.content.erased if name in ("turns", "calls") or name.startswith("request.")
-        ]:
-            message = (
-                f"judgment_id: {judgment_id} cannot be replayed, because these fields are erased: {', '.join(gone)}"
-            )
-            raise Refused(invalid(message, param="judgment_id", code="judgment_erased"), status=410)
+        _check_replayable(record)
         if service.judge.sandbox is None and record.judgment.usage.tool_calls > 0:
             message = "judgment_id: the judgment ran programs, but this server has no sandbox to run them in"
             raise Refused(invalid(message, param="judgment_id", code="no_sandbox"))
@@ -135,6 +129,16 @@ async def _find(request: Request, *, judgment_id: str, records: Records) -> Stor
     if record is None or (owner is not None and record.values.get("caller") != owner):
         raise unknown_judgment(judgment_id, param="judgment_id")
     return record
+
+
+def _check_replayable(record: StoredJudgment) -> None:
+    """
+    Raises:
+        Refused: 410, fields that a replay needs are erased.
+    """
+    if gone := [name for name in record.content.erased if name in ("turns", "calls") or name.startswith("request.")]:
+        message = f"judgment_id: {record.id} cannot be replayed, because these fields are erased: {', '.join(gone)}"
+        raise Refused(invalid(message, param="judgment_id", code="judgment_erased"), status=410)
 
 
 def _shown(record: StoredJudgment) -> JudgmentRecord:

@@ -70,6 +70,11 @@ class ServerMetrics:
         self._rollouts = counter("rollouts", "Rollouts by stop reason.", "stop_reason", "forced")
         self._turns = histogram("turns", "Turns per rollout.", buckets=_TURNS)
         self._tool_calls = counter("tool_calls", "Programs by outcome.", "outcome")
+        self._function_calls = counter("function_calls", "Function calls of programs.", "function", "outcome")
+        self._function_s = histogram("function_seconds", "Seconds per function call of programs.", "function")
+        self._in_process = counter(
+            "candidate_in_process", "Judgments whose programs ran the code of a response in their own process."
+        )
         self._parse_failures = counter("parse_failures", "Outputs of the model that could not be parsed.", "stage")
         self._ties = counter("ties", "Ties by reason.", "reason")
         self._abstentions = counter("abstain", "Abstentions by reason.", "reason")
@@ -116,6 +121,7 @@ class ServerMetrics:
             self._tokens.labels(kind).inc(getattr(usage, f"{kind}_tokens") or 0)
         if usage.cost_usd is not None:
             self._cost_usd.inc(usage.cost_usd)
+        self._in_process.inc(judgment.ran_candidate_in_process)
         for rollout in judgment.rollouts:
             self._add_rollout(rollout)
 
@@ -130,6 +136,9 @@ class ServerMetrics:
                 self._tool_calls.labels(turn.outcome).inc()
             if turn.outcome is Outcome.REFUSED and turn.code is None:  # a call of the tool without a program
                 self._parse_failures.labels("program").inc()
+            for called in turn.calls:
+                self._function_calls.labels(called.function, "ok" if called.error is None else "error").inc()
+                self._function_s.labels(called.function).observe(called.ms / 1000)
 
     def on_request(self, answered: AnsweredRequest) -> None:
         """Count an HTTP request."""

@@ -170,6 +170,8 @@ class Tracing:
 
             def report(result: ExecResult) -> None:
                 span.set_attributes({names.OUTCOME: result.outcome.value, names.SANDBOX_WAIT_S: result.queue_s})
+                if result.calls:
+                    span.set_attribute(names.FUNCTION_CALLS, len(result.calls))
                 if not result.outcome.is_ok:
                     span.set_attribute(names.ERROR_TYPE, result.outcome.value)
                 if self._has_content:
