@@ -72,6 +72,10 @@ class SandboxBusy(SandboxUnavailable):
         self.retry_after_s = retry_after_s
 
 
+class ToolUnavailable(TirjudgeError):
+    """Functions for programs cannot be opened: a dependency is not installed, or a server of theirs does not start."""
+
+
 class DeadlineExceeded(TirjudgeError):
     """The deadline of a judgment passed before the model had written anything that a verdict could be based on."""
 

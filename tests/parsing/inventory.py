@@ -381,6 +381,9 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge.formats.tirjudge_1:_GUIDANCE": Case(_guided, runs("<", "</reference", "<rubric>", "</criteria>", "`")),
     "tirjudge.formats.texts:_PLACEHOLDER": "trusted templates; inserted texts are not searched",
     "tirjudge.http.trace_context:_TRACEPARENT": _BOUNDED,
+    "tirjudge.tools.credentials:_VARIABLE": _OPERATOR,
+    "tirjudge.tools.mcp_connection:_Session._keep": "keeps only the last 1,500 bytes",
+    "tirjudge.tools.signatures:_resolved": "splits the texts of at most four references once each",
     "tirjudge.types:_TURN": FIXED,
     "tirjudge.types:_SURROGATE": Case(
         lambda text: ChatMessage(role="user", content=text), ODD | runs("x", after="\ud800")
