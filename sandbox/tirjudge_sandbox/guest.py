@@ -52,7 +52,7 @@ class Result(dict[str, Any]):
         return self["outcome"] == "ok"
 
 
-class Connection:
+class HostConnection:
     """The program's end of the socket to the host. Calls of several threads wait for one another. It is closed in processes
     that the program forks, because two processes cannot share it."""
 
@@ -105,7 +105,7 @@ class Connection:
         return bytes(parts)
 
 
-def install(functions: Sequence[Mapping[str, Any]], *, connection: Connection, namespace: dict[str, Any]) -> None:
+def install(functions: Sequence[Mapping[str, Any]], *, connection: HostConnection, namespace: dict[str, Any]) -> None:
     """Put functions into a namespace. Each entry has a `name`, which may be dotted, and its `parameters`."""
     namespace["ToolError"] = ProgramToolError
     for entry in functions:
@@ -125,7 +125,7 @@ def install(functions: Sequence[Mapping[str, Any]], *, connection: Connection, n
             place[last] = made
 
 
-def _stub(name: str, parameters: Sequence[str], *, connection: Connection) -> Callable[..., Any]:
+def _stub(name: str, parameters: Sequence[str], *, connection: HostConnection) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if len(args) > len(parameters):
             raise ProgramToolError(
@@ -144,7 +144,7 @@ def _stub(name: str, parameters: Sequence[str], *, connection: Connection) -> Ca
 # -------------------------------------------------------------------------------------------------- candidates
 
 
-def _run_of(connection: Connection) -> Callable[..., Result]:
+def _run_of(connection: HostConnection) -> Callable[..., Result]:
     def run(
         code: str,
         stdin: str = "",
@@ -164,7 +164,7 @@ def _run_of(connection: Connection) -> Callable[..., Result]:
     return run
 
 
-def _run_many_of(connection: Connection) -> Callable[..., list[Result]]:
+def _run_many_of(connection: HostConnection) -> Callable[..., list[Result]]:
     def run_many(candidates: Iterable[Any]) -> list[Result]:
         """Run several candidates concurrently. Each is a code, or a dict of the arguments of `run`."""
         asked = [_candidate(**each) if isinstance(each, Mapping) else _candidate(each) for each in candidates]
@@ -173,7 +173,7 @@ def _run_many_of(connection: Connection) -> Callable[..., list[Result]]:
     return run_many
 
 
-def _results_of(candidates: Sequence[Mapping[str, Any]], *, connection: Connection) -> Iterator[Result]:
+def _results_of(candidates: Sequence[Mapping[str, Any]], *, connection: HostConnection) -> Iterator[Result]:
     """Run candidates, `MAX_RUNS` at a time, and return their results one after the other."""
     for start in range(0, len(candidates), MAX_RUNS):
         yield from map(_result, connection.call("run_many", {"candidates": candidates[start : start + MAX_RUNS]}))
@@ -221,7 +221,7 @@ class TestReport(dict[str, Any]):
         return self["passed"] == self["total"]
 
 
-def _tests_of(connection: Connection) -> Callable[..., TestReport]:
+def _tests_of(connection: HostConnection) -> Callable[..., TestReport]:
     def tests(code: str, cases: Iterable[Mapping[str, Any]], *, timeout_s: float | None = None) -> TestReport:
         """Run each case in a separate process and compare in this one.
 
@@ -329,7 +329,7 @@ def _shown(value: Any) -> Any:
     return value if len(text) <= MAX_SHOWN_CHARS else f"{text[:MAX_SHOWN_CHARS]}... ({len(text):,} characters)"
 
 
-_OF_CANDIDATES: dict[str, Callable[[Connection], Callable[..., Any]]] = {
+_OF_CANDIDATES: dict[str, Callable[[HostConnection], Callable[..., Any]]] = {
     "run": _run_of,
     "run_many": _run_many_of,
     "tests": _tests_of,

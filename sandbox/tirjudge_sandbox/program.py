@@ -19,7 +19,7 @@ import types
 from typing import Any, NoReturn
 
 from tirjudge_sandbox.candidate import call_in
-from tirjudge_sandbox.guest import Connection, install
+from tirjudge_sandbox.guest import HostConnection, install
 from tirjudge_sandbox.jail import NUM_FILES, Jail, JailError, ProgramSetup, close_in, shut
 from tirjudge_sandbox.packages import PackageFinder
 from tirjudge_sandbox.protocol import (
@@ -102,7 +102,7 @@ def _run(channels: dict[str, int]) -> NoReturn:
             _seed_again(source)
             code = compile(source, PROGRAM, "exec")
             if CALLS in channels:
-                install(header["functions"], connection=Connection(channels[CALLS]), namespace=main.__dict__)
+                install(header["functions"], connection=HostConnection(channels[CALLS]), namespace=main.__dict__)
             if REPORTS in channels:
                 _watch(header, descriptor=channels[REPORTS])
             if call is not None:

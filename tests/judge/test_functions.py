@@ -144,7 +144,7 @@ def example(language: str, *, starts: str) -> str:
 async def test_the_program_in_the_documentation_judges_code(pool: SandboxPool) -> None:
     right = "def is_prime(n):\n    return n > 1 and all(n % d for d in range(2, n))\n"
     wrong = "def is_prime(n):\n    return n % 2 == 1\n"
-    program = example("python", starts="import json\ncases")
+    program = example("python", starts="import json\n\ncases")
     judgment = await judged(pool, program, responses=[right, f"Here it is:\n```python\n{wrong}```\n"])
     values = dict(
         zip(judgment.rollouts[0].order, re.findall(r"\d+", judgment.rollouts[0].turns[0].output or ""), strict=True)

@@ -146,7 +146,7 @@ async def test_an_uncaught_error_of_a_function_is_the_error_of_the_program(pool)
 
 
 async def test_an_unknown_function_is_an_error_with_the_offered_names(pool):
-    code = "from tirjudge_sandbox.guest import Connection\nconnection = add.__closure__[0].cell_contents\n"
+    code = "from tirjudge_sandbox.guest import HostConnection\nconnection = add.__closure__[0].cell_contents\n"
     code += attempt("connection.call('steal', {})")
     assert await output(pool, code, add) == ("steal: there is no such function; available: run, run_many, tests, add")
 
