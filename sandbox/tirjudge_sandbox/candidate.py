@@ -49,7 +49,7 @@ def call_in(namespace: Mapping[str, Any], name: str, args: Sequence[Any], kwargs
         name: name of the function. `Solution.solve` calls the method of a new `Solution()`.
 
     Raises:
-        NameError, AttributeError: there is no such function.
+        NameError, AttributeError: the function does not exist.
         TypeError, ValueError: the value is not JSON, or too large.
     """
     first, *rest = name.split(".")

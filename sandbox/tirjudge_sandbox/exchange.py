@@ -36,7 +36,7 @@ PAUSE_AFTER_S = 0.02
 """Duration of a call in seconds after which the wall time of the program stops. Shorter calls are added up instead."""
 
 _RESUME_EVERY_S = 0.1
-"""Duration of short calls in seconds after which the slot is told about them."""
+"""Duration of short calls in seconds after which they are reported to the slot."""
 
 _MAX_ERROR_CHARS = 1000
 
@@ -117,7 +117,7 @@ class Exchange:
         if function is None:
             self._num_over += 1
             offered = ", ".join(self._functions)
-            return {"error": f"there is no such function; available: {offered}"}
+            return {"error": f"unknown function; available: {offered}"}
         try:
             arguments = _encodable(arguments)
         except ToolError as problem:
@@ -135,7 +135,7 @@ class Exchange:
         return {"error": error} if error is not None else {"result": result}
 
     def _checked(self, function: ToolFunction, arguments: Mapping[str, Any], *, num_bytes: int) -> Mapping[str, Any]:
-        """Return the checked arguments. The call is counted, also if they are invalid.
+        """Return the checked arguments. The call is counted even if they are invalid.
 
         Raises:
             ToolError: an argument is invalid, or a budget is used up.
@@ -161,8 +161,9 @@ class Exchange:
         """
         seconds_left = self._account.seconds_left(function)
         start = time.perf_counter()
+        limit = asyncio.timeout(seconds_left)
         try:
-            async with asyncio.timeout(seconds_left) as limit:
+            async with limit:
                 value = function.to_json(await function.handle(arguments, self._context))
         except (ToolError, SandboxUnavailable):
             raise

@@ -42,7 +42,7 @@ _ARITHMETIC = re.compile(r"[\d\s.+\-*/%()<>=!&|^~,\[\]_eEjJxX]*")
 """Code that can only compute numbers."""
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_IMPORT_LINE = re.compile(r"(?:import|from)\s+[\w., ]+(?:import\s+[\w., *()]+)?")
+_IMPORT_LINE = re.compile(r"(?:import|from)\s[\w., *()]*")
 _SAFE_BUILTINS = frozenset(
     {
         "abs",
@@ -210,11 +210,11 @@ class Watch:
         if "/sympy/" in caller:
             return self._has_effects(source, frame)
         if is_own or caller.endswith(_RUNNERS):
-            return self._overlaps(source) or not self._is_written(source)
+            return self.overlaps(source) or not self._is_written(source)
         if caller.endswith(_ANNOTATIONS):
-            return "(" in source and self._overlaps(source)
+            return "(" in source and self.overlaps(source)
         if caller.endswith(_TEMPLATES) or caller.startswith("<frozen "):
-            return self._overlaps(source)
+            return self.overlaps(source)
         return self._mostly_overlaps(source)
 
     def _has_effects(self, source: str, frame: Any) -> bool:
@@ -223,7 +223,7 @@ class Watch:
         names = {name for name in _NAME.findall(source) if name in _BUILTINS or name in _SYMPY_EFFECTS or "__" in name}
         return any(name in text for text in self._texts for name in names) or (bool(names) and _is_nested(frame))
 
-    def _overlaps(self, source: str) -> bool:
+    def overlaps(self, source: str) -> bool:
         """Whether a line of a source, or the whole of it, is in a watched text."""
         whole = _squeezed(source)
         if len(whole) >= _MIN_LINE_CHARS and any(whole in text for text in self._texts):
@@ -288,7 +288,7 @@ class Watch:
 
     def _start_process(self, args: tuple[Any, ...]) -> None:
         words = " ".join(_flat(args))
-        if self._overlaps(words) or "python" in words or self._scratch in words or f"{os.sep}sh" in words:
+        if self.overlaps(words) or "python" in words or self._scratch in words or f"{os.sep}sh" in words:
             self._found("subprocess")
 
     def _found(self, how: str) -> None:

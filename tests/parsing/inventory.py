@@ -37,14 +37,18 @@ from tirjudge_harness.best_of_n.graders.final_answer import last_boxed, last_num
 from tirjudge_harness.best_of_n.graders.ifeval.instructions import CHECKS
 from tirjudge_harness.examples import example
 from tirjudge_harness.external import chosen
+from tirjudge_harness.forging.responses import forged
+from tirjudge_harness.forging.techniques import techniques_named
 from tirjudge_harness.row_files import read_rows
 from tirjudge_harness.sources import Collection
+from tirjudge_sandbox.candidate import code_in
 from tirjudge_sandbox.levels import IsolationLevel
 from tirjudge_sandbox.limits import Limits
 from tirjudge_sandbox.outcome import result_of
 from tirjudge_sandbox.presets import Preset, imported
 from tirjudge_sandbox.protocol import Ending, Printed, ProgramReport, StoppedBy
 from tirjudge_sandbox.verl_tool import find_program, find_stdin, framed
+from tirjudge_sandbox.watching import Watch
 from tirjudge_server.dialects.options import options_of
 from tirjudge_server.openai.answering import cut_at
 from tirjudge_server.openai.forms import json_form
@@ -134,6 +138,12 @@ def _printed(text: str) -> ProgramReport:
         stderr=Printed(len(stderr), stderr, b""),
         files={},
     )
+
+
+def _watched(text: str) -> object:
+    """Compare a line that a program compiles with the text of a response, without executing it."""
+    watch = Watch("", ["a"], report=lambda how: None, refuses=False, scratch="/tmp")
+    return watch.overlaps(text)
 
 
 def _outcome(text: str) -> object:
@@ -579,11 +589,34 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge_harness.best_of_n.graders.math_worker:final_answer": "in a process with a time limit, which is killed",
     "tirjudge_harness.best_of_n.graders.math_worker:same_answer": "in a process with a time limit, which is killed",
     "tirjudge_harness.decisions:JudgedExample.by_judgment": _OURS,
+    "tirjudge_sandbox.candidate:code_in": Case(
+        code_in, FENCES | LINES | ODD | runs("~", "~~~\n", "~~~py\n", "````\n```\n", "```a`\n", "``` ```\n")
+    ),
+    "tirjudge_sandbox.channel:Channel.data_received": "binary lengths; a message has a maximum size",
+    "tirjudge_sandbox.guest:_results_of": _OURS,
+    "tirjudge_sandbox.watching:_ARITHMETIC": "a single character class",
+    "tirjudge_sandbox.watching:_IMPORT_LINE": Case(
+        _watched,
+        ODD
+        | LINES
+        | runs("import ", "from ", "import a, ", "import", "a ")
+        | runs("a", ".", " ", "import a ", before="from a ", after="!"),
+    ),
+    "tirjudge_sandbox.watching:_NAME": "single character classes",
     "tirjudge_harness.external:_DECISION": Case(
         lambda text: chosen(text, shown=[0, 1]),
         ODD | runs(" ", "A", "[", "]]", ">", "A ", before="A", after="!") | runs(" ", after="[["),
     ),
     "tirjudge.durable:Journal._put": _OURS,
+    "tirjudge.opening:open_functions": "options of the operator",
+    "tirjudge_harness.forging.responses:_function_in": Case(
+        lambda text: forged(text, techniques_named(["print-and-exit"])[0]),
+        FENCES | LINES | runs("def ", "def f\n", "def f(\n", "(") | runs("def f(): 0\n", before="x = 1\n"),
+    ),
+    "tirjudge_harness.forging.responses:_is_code": Case(
+        lambda text: forged(text, techniques_named(["print-and-exit"])[0]), runs("x = 1\n", "(", "f()\n", "# ")
+    ),
+    "tirjudge_harness.forging.techniques:_MARK": "the techniques of this package",
     "tirjudge_harness.row_sampling:_shares": _OURS,
     "tirjudge_harness.row_sampling:sample": _OURS,
     "tirjudge_harness.reports.formats:_md": "a single character class",

@@ -40,7 +40,7 @@ async def fail(how: str) -> str:
     """Fails."""
     match how:
         case "tool error":
-            raise ToolError("there is no such row: 7")
+            raise ToolError("unknown row: 7")
         case "timeout":
             raise TimeoutError("a connection")
         case _:
@@ -130,7 +130,7 @@ async def test_a_dotted_name_is_an_attribute(pool):
         ("tests('x', [3])", "tests: case 0: expected a dict"),
         ("tests('x', [{'stdin': ''}])", 'tests: case 0: expected "stdout", or "call" and "returns"'),
         ("tests('x', [{'stdout': '', 'input': ''}])", "tests: case 0: unknown key 'input'; expected args, call"),
-        ("fail('tool error')", "fail: there is no such row: 7"),
+        ("fail('tool error')", "fail: unknown row: 7"),
         ("fail('timeout')", "fail: the tool failed with TimeoutError; this is not an error of the program"),
         ("fail('otherwise')", "fail: the tool failed with RuntimeError; this is not an error of the program"),
     ],
@@ -141,14 +141,14 @@ async def test_a_call_that_fails_raises_an_error_with_the_reason(pool, code, mes
 
 async def test_an_uncaught_error_of_a_function_is_the_error_of_the_program(pool):
     result = await run(pool, "fail('tool error')")
-    assert (result.outcome, result.error) == (Outcome.ERROR, "ToolError: fail: there is no such row: 7")
+    assert (result.outcome, result.error) == (Outcome.ERROR, "ToolError: fail: unknown row: 7")
     assert "1234" not in (await run(pool, "fail('otherwise')")).stderr
 
 
 async def test_an_unknown_function_is_an_error_with_the_offered_names(pool):
     code = "from tirjudge_sandbox.guest import HostConnection\nconnection = add.__closure__[0].cell_contents\n"
     code += attempt("connection.call('steal', {})")
-    assert await output(pool, code, add) == ("steal: there is no such function; available: run, run_many, tests, add")
+    assert await output(pool, code, add) == ("steal: unknown function; available: run, run_many, tests, add")
 
 
 async def test_nothing_is_offered_without_functions(pool):
@@ -457,7 +457,7 @@ async def test_an_open_call_does_not_outlive_its_program(pool):
 
     @function
     async def wait() -> None:
-        """Waits for ever."""
+        """Waits until it is cancelled."""
         try:
             await asyncio.Event().wait()
         finally:
@@ -622,7 +622,7 @@ async def test_large_arguments_and_results_are_recorded_by_their_hash(pool):
     assert record.num_bytes == size + 2
 
 
-async def test_calls_are_recorded_whatever_becomes_of_the_program(pool):
+async def test_calls_are_recorded_if_the_program_fails_or_is_killed(pool):
     for ending in ("1 / 0", "import os; os._exit(0)", "import ctypes; ctypes.string_at(0)"):
         result = await run(pool, f"add(1)\n{ending}")
         assert [each.result for each in result.calls] == [2]

@@ -65,6 +65,6 @@ def every_technique() -> tuple[ForgingTechnique, ...]:
 
 
 def techniques_named(names: Sequence[str]) -> list[ForgingTechnique]:
-    """Return techniques by name. Raises KeyError if there is no such technique."""
+    """Return techniques by name. Raises KeyError if a name is unknown."""
     by_name = {technique.name: technique for technique in every_technique()}
     return [by_name[name] for name in names]
