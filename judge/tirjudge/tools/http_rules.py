@@ -58,7 +58,7 @@ class HttpRule(BaseModel):
             url = httpx2.URL(f"https://[{host}]/" if ":" in host else f"https://{host}/")
         except httpx2.InvalidURL as error:
             raise ValueError(f"not a host: {error}") from None
-        if url.userinfo or url.port or url.path != "/" or url.query or "%" in url.host or not url.host:
+        if url.userinfo or url.port is not None or url.path != "/" or url.query or "%" in url.host or not url.host:
             raise ValueError(
                 "not a host: give a name such as api.example.com or an address, without scheme, port and path"
             )
@@ -164,7 +164,7 @@ def target_of(text: str, *, params: Mapping[str, object] | None = None) -> Targe
         url=url,
         scheme=url.scheme,
         host=normal_host(url),
-        port=url.port or _PORTS[url.scheme],
+        port=_PORTS[url.scheme] if url.port is None else url.port,
         path=url.raw_path.decode("ascii").partition("?")[0],
     )
 

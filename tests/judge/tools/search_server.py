@@ -88,6 +88,11 @@ def create_server() -> MCPServer:
         """Return the first numbers."""
         return list(range(count))
 
+    @server.tool(annotations=READ_ONLY)
+    def repeat(text: str, times: int) -> dict[str, str]:
+        """Return a text many times."""
+        return {"text": text * times}
+
     @server.tool()
     def delete(url: str) -> bool:
         """Delete a page."""

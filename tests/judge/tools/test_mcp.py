@@ -37,7 +37,7 @@ from tirjudge.tools.signatures import signature_of
 from tirjudge_sandbox import SandboxPool
 
 SERVER = str(Path(__file__).with_name("search_server.py"))
-COMMAND = {"command": sys.executable, "args": [SERVER]}
+COMMAND = {"command": sys.executable, "args": [SERVER], "timeout_s": 60, "startup_s": 120}
 PARIS = {
     "title": "Paris",
     "url": "https://example.org/paris",
@@ -63,7 +63,7 @@ def opened(tmp_path: Path) -> Open:
 
 @pytest.fixture
 async def search(opened: Open) -> AsyncIterator[Sequence[ToolFunction]]:
-    async with opened(search=COMMAND | {"timeout_s": 5}) as functions:
+    async with opened(search=COMMAND) as functions:
         yield functions
 
 
@@ -71,20 +71,15 @@ async def search(opened: Open) -> AsyncIterator[Sequence[ToolFunction]]:
 
 
 async def test_the_tools_that_are_read_only_are_offered_with_their_signatures(search: Sequence[ToolFunction]) -> None:
-    assert [each.name for each in search] == [
-        "search.search",
-        "search.fetch",
-        "search.fail",
-        "search.numbers",
-        "search.from_to",
-    ]
+    names = ("search", "fetch", "fail", "numbers", "repeat", "from_to")
+    assert [each.name for each in search] == [f"search.{name}" for name in names]
     assert search[0].line == (
         "search.search(query: str, limit: int = 5) -> list[{'title': str, 'url': str, 'snippet': str}]: "
         "Return the pages that contain all words of a query, best first."
     )
     assert search[1].line == "search.fetch(url: str) -> str: Return the text of a page."
     assert search[3].line == "search.numbers(count: int) -> list[int]: Return the first numbers."
-    assert search[4].signature == "(start: int, to: int = 3) -> str"
+    assert search[5].signature == "(start: int, to: int = 3) -> str"
     assert {each.version for each in search} == {"toy-search 2.1"}
 
 
@@ -154,6 +149,7 @@ async def test_texts_of_the_server_cannot_contain_control_tokens() -> None:
 async def test_structured_results_are_values_and_others_are_text(search: Sequence[ToolFunction]) -> None:
     assert await call(search, "search.search", query="capital France") == [PARIS]
     assert await call(search, "search.numbers", count=3) == [0, 1, 2]
+    assert await call(search, "search.repeat", text="ab", times=2) == {"text": "abab"}
     assert await call(search, "search.fetch", url=PARIS["url"]) == PARIS["snippet"]
     assert await call(search, "search.from_to", start=1) == "1 to 3"
 
@@ -183,15 +179,15 @@ async def test_results_are_bounded_and_pictures_are_placeholders(search: Sequenc
     text = await call(search, "search.fail", how="long text")
     assert text.endswith("x\n[cut: 1,000,000 bytes in all]")
     assert len(text) < MAX_BYTES + 100
-    assert "at most 262,144 are allowed" in await error(search, "search.numbers", count=45_000)
+    assert "at most 262,144 are allowed" in await error(search, "search.repeat", text="x", times=270_000)
     assert await call(search, "search.fail", how="picture") == "[image: not shown]\na caption"
 
 
 async def test_calls_run_at_the_same_time(search: Sequence[ToolFunction]) -> None:
     start = time.monotonic()
-    results = await asyncio.gather(*(call(search, "search.fail", how="wait 0.5") for _ in range(8)))
+    results = await asyncio.gather(*(call(search, "search.fail", how="wait 1") for _ in range(8)))
     assert results == ["fine"] * 8
-    assert time.monotonic() - start < 3
+    assert time.monotonic() - start < 6
 
 
 async def test_a_call_that_is_cancelled_leaves_the_connection_usable(search: Sequence[ToolFunction]) -> None:
@@ -202,9 +198,10 @@ async def test_a_call_that_is_cancelled_leaves_the_connection_usable(search: Seq
     assert await call(search, "search.fail", how="nothing") == "fine"
 
 
+@pytest.mark.slow
 async def test_a_server_that_does_not_answer_is_an_error(opened: Open) -> None:
-    async with opened(search=COMMAND | {"timeout_s": 0.5}) as functions:
-        assert await error(functions, "search.fail", how="hang") == "the server gave no answer after 0.5 s"
+    async with opened(search=COMMAND | {"timeout_s": 3}) as functions:
+        assert await error(functions, "search.fail", how="hang") == "the server gave no answer after 3 s"
         assert await call(functions, "search.fail", how="nothing") == "fine"
 
 
@@ -226,7 +223,7 @@ async def test_a_server_that_ends_is_started_again_by_the_next_call(search: Sequ
 async def test_a_server_that_does_not_start_again_is_an_error(opened: Open, tmp_path: Path) -> None:
     script = tmp_path / "server.py"
     script.write_text(f"import runpy; runpy.run_path({SERVER!r}, run_name='__main__')")
-    async with opened(search={"command": sys.executable, "args": [str(script)]}) as functions:
+    async with opened(search=COMMAND | {"args": [str(script)]}) as functions:
         script.write_text("raise SystemExit('a secret of the host')")
         assert "connects again" in await error(functions, "search.fail", how="exit")
         assert await error(functions, "search.numbers", count=1) == "the server has ended and does not start again"
@@ -400,7 +397,7 @@ async def test_a_url_is_a_server_with_the_name_mcp() -> None:
 
 async def test_a_server_over_http_that_was_restarted_is_called_again(opened: Open) -> None:
     with serving(create_server().streamable_http_app()) as url:
-        functions = await (opening := opened(search={"url": url, "timeout_s": 5})).__aenter__()
+        functions = await (opening := opened(search={"url": url})).__aenter__()
         assert await call(functions, "search.numbers", count=1) == [0]
     try:
         assert "connects again" in await error(functions, "search.numbers", count=1)
