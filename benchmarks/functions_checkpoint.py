@@ -3,7 +3,7 @@
     python -m benchmarks.functions_checkpoint --out benchmarks/results/functions_checkpoint.json
 
 The bundled judge is trained for one more stage, on its own tasks and on tasks of code, with the lines of the tool `run` in
-every prompt. Held-out tasks of code are other functions than those of training. On the last set, the wrong response also
+every prompt. Held-out tasks of code are functions that training never sees. On the last set, the wrong response also
 tries to forge the output of the program and to end its process. The checkpoint stays in `runs/functions-checkpoint`; it is
 not the bundled one.
 """
