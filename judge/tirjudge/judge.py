@@ -243,6 +243,13 @@ class Judge:
         chosen = chosen_functions(self.functions, names=request.functions)
         return [replace(tool, functions=chosen) if isinstance(tool, PythonTool) else tool for tool in self.tools]
 
+    def _shown_tools(self, request: JudgeRequest) -> Sequence[Tool]:
+        """Return the tools that the prompt presents."""
+        tools = self.tools_of(request)
+        if self.profile.presents_functions or not self.functions:
+            return tools
+        return [replace(tool, functions=()) if isinstance(tool, PythonTool) else tool for tool in tools]
+
     async def encode(self, request: JudgeRequest, *, order: Sequence[int]) -> list[int]:
         """Render and encode the prompt that shows the responses in `order`. Texts are shortened until the prompt fits.
 
@@ -274,7 +281,7 @@ class Judge:
         text = self.format.render(
             request,
             order=order,
-            tools=self.tools_of(request),
+            tools=self._shown_tools(request),
             prompt_chars=prompt_chars,
             response_chars=response_chars,
             control_tokens=await self.engine.tokenizer.control_tokens(_untrusted_texts(request, order=order)),

@@ -73,6 +73,10 @@ class Profile(BaseModel):
     """Options of the chat template in every prompt, in training and in serving. None: `{"enable_thinking": false}` if
     the template has this option, else `{}`; older files of trained judges mean `{}`."""
 
+    shows_functions: bool | None = None
+    """Whether prompts present the functions that programs may call. None: yes, except in `tirjudge/1`, whose judges were
+    trained without them: they judge worse with these lines."""
+
     @model_validator(mode="before")
     @classmethod
     def _read_older_names(cls, values: Any) -> Any:
@@ -98,6 +102,11 @@ class Profile(BaseModel):
     @classmethod
     def _has_no_reserved_names(cls, kwargs: dict[str, JsonValue] | None) -> dict[str, JsonValue] | None:
         return None if kwargs is None else check_options(kwargs)
+
+    @property
+    def presents_functions(self) -> bool:
+        """Whether prompts present the functions that programs may call."""
+        return self.format != FIRST_FORMAT if self.shows_functions is None else self.shows_functions
 
     def asked_in(self, format: str) -> Profile:
         """Return the profile with that format.
@@ -141,6 +150,8 @@ class Profile(BaseModel):
             del values["thinking_tokens"]
         if not self.chat_template_kwargs:
             del values["chat_template_kwargs"]
+        if self.shows_functions is None:
+            del values["shows_functions"]
         format, sha256 = values.pop("format"), values.pop("format_sha256")
         return {
             **values,

@@ -127,6 +127,18 @@ async def test_the_prompt_has_one_line_for_each_function(pool: SandboxPool) -> N
     ]
 
 
+@pytest.mark.parametrize(("shows", "is_shown"), [(None, False), (True, True)])
+async def test_the_prompt_of_a_judge_trained_without_functions_has_no_lines(
+    pool: SandboxPool, shows: bool | None, is_shown: bool
+) -> None:
+    engine = ScriptedEngine(script("print(run('print(5)').stdout)"), label_probs={"A": 0.9, "B": 0.1})
+    profile = Profile(format="tirjudge/1", shows_functions=shows)
+    judge = Judge(engine=engine, tools=[PythonTool(pool, FUNCTIONS)], profile=profile)
+    judgment = await judge.judge(JudgeRequest(mode=Mode.PAIRWISE, prompt="p", responses=["a", "b"]))
+    assert judgment.rollouts[0].turns[0].output == "5"
+    assert ("- run(code" in engine.tokenizer.decode(engine.calls[0][0])) is is_shown
+
+
 async def test_the_budget_of_a_caller_covers_several_judgments(pool: SandboxPool) -> None:
     account = CallAccount(Budget(calls=3), whose="the key alice")
     program = "for _ in range(2):\n    run('print(1)')\nprint('done')"

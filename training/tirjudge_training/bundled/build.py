@@ -97,6 +97,8 @@ def train_bundled(recipe: BundledRecipe, *, out: Path, on_step: Callable[[StepRe
         Size, cost and losses of the training.
     """
     profile = bundled_profile()
+    if recipe.functions:
+        profile = profile.model_copy(update={"shows_functions": True})
     tokenizer = make_tokenizer(recipe, profile)
     vocabulary = TrainedVocabulary(tokenizer_json=tokenizer.to_str(), num_ids=recipe.vocab_size)
     reports: list[StepReport] = []
