@@ -1,11 +1,13 @@
 """Compare the rollouts of server, training collector and harness, given the same weights and seeds.
 
     python -m benchmarks.training_parity --rollouts 1000 --out benchmarks/results/training_parity.json
+    python -m benchmarks.training_parity --rollouts 200 --calls --out benchmarks/results/training_parity_calls.json
 
 Each path runs the bundled judge in a separate engine with a real sandbox. For the server (ASGI, without a socket) and for the
 harness, ids and mask are reconstructed from the requests and completions of their engine; for the collector they are the
-samples that the trainer receives. A last observation that no turn follows is ignored, because no model read it. Then the
-log-probabilities of some rollouts are compared with those that transformers computes in fp32 over the whole sequence.
+samples that the trainer receives. With `--calls`, each program begins with a call of `run`, whose result it prints. A last
+observation that no turn follows is ignored, because no model read it. Then the log-probabilities of some rollouts are
+compared with those that transformers computes in fp32 over the whole sequence.
 """
 
 from __future__ import annotations
@@ -30,12 +32,15 @@ from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge, content_order
 from tirjudge.model import bundled_checkpoint
 from tirjudge.profile import load_profile
-from tirjudge.tools.python import PythonTool
-from tirjudge.types import JudgeRequest, Mode
+from tirjudge.tools.base import Bindings
+from tirjudge.tools.functions import Offer, ToolFunction
+from tirjudge.tools.python import PythonTool, Sandbox
+from tirjudge.types import ExecResult, JudgeRequest, Mode
 from tirjudge_harness.pacing import Pace
 from tirjudge_harness.run_store import JudgmentStore
 from tirjudge_harness.runner import Runner, run_all
 from tirjudge_sandbox import SandboxPool
+from tirjudge_sandbox.candidates import FUNCTIONS
 from tirjudge_server.app import create_app
 from tirjudge_server.service import JudgeService
 from tirjudge_training.collector import Collector, request_seed
@@ -47,6 +52,8 @@ from tirjudge_training.synthetic.items import generate_items
 from tirjudge_training.training_samples import TrainingSample
 
 GROUP_SIZE = 2
+
+_CALL = "print(run('print(len(' + repr(prompt) + '))').stdout, end='')\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -99,12 +106,31 @@ def same_order(item: TrainingItem, *, seed: int, temperature: float) -> tuple[Tr
     return ordered, request.model_copy(update={"votes": GROUP_SIZE})
 
 
+@dataclass
+class CallingSandbox:
+    """A sandbox that lets each program begin with a call of `run`, and print its result."""
+
+    pool: SandboxPool
+    num_calls: int = 0
+    """Number of calls so far. A program with a syntax error makes none."""
+
+    async def run(self, code: str, *, bindings: Bindings, offer: Offer | None = None) -> ExecResult:
+        result = await self.pool.run(_CALL + code, bindings=bindings, offer=offer)
+        self.num_calls += len(result.calls)
+        return result
+
+
 async def through_collector(
-    items: Sequence[TrainingItem], *, seed: int, temperature: float, pool: SandboxPool
+    items: Sequence[TrainingItem],
+    *,
+    seed: int,
+    temperature: float,
+    sandbox: Sandbox,
+    functions: Sequence[ToolFunction],
 ) -> tuple[list[TrainingSample], float]:
     """Collect trajectories, and return them with the elapsed time in seconds."""
     num_groups = sum(item.num_groups for item in items)
-    async with EmbeddedPolicy(bundled_checkpoint(), sandbox=pool) as policy:
+    async with EmbeddedPolicy(bundled_checkpoint(), sandbox=sandbox, functions=functions) as policy:
         order = EpochOrder(items, seed=seed)
         collector = Collector(
             policy, items, group_size=GROUP_SIZE, seed=seed, temperature=temperature, max_draws=1, order=order
@@ -139,13 +165,13 @@ async def through_harness(judge: Judge, requests: Sequence[JudgeRequest]) -> Non
         raise failures[0]
 
 
-async def seen_through(path: Any, requests: Sequence[JudgeRequest], *, pool: SandboxPool) -> list[Seen]:
+async def seen_through(path: Any, requests: Sequence[JudgeRequest], *, tool: PythonTool) -> list[Seen]:
     """Run one path with a recorded engine, and return its rollouts."""
     profile = load_profile(bundled_checkpoint())
     engine = EmbeddedEngine.load(bundled_checkpoint(), context_tokens=profile.context_tokens)
     recorded = Recorded(engine=engine)
     try:
-        await path(Judge(engine=recorded, tools=[PythonTool(pool)], profile=profile), requests)
+        await path(Judge(engine=recorded, tools=[tool], profile=profile), requests)
     finally:
         engine.close()
     rollouts = ([asked for asked in rollout if asked.is_turn] for rollout in recorded.rollouts().values())
@@ -182,7 +208,9 @@ def largest_logprob_difference(trajectories: Sequence[TrainingSample]) -> tuple[
     return largest, num_tokens
 
 
-async def measure(num_rollouts: int, *, seed: int, temperature: float, num_compared: int) -> dict[str, Any]:
+async def measure(
+    num_rollouts: int, *, seed: int, temperature: float, num_compared: int, calls: bool = False
+) -> dict[str, Any]:
     """Run the three paths, one after the other, and compare them."""
     items, requests = [], []
     drawn = draw_items(num_rollouts, seed=seed)
@@ -191,15 +219,19 @@ async def measure(num_rollouts: int, *, seed: int, temperature: float, num_compa
         items.append(ordered)
         requests.append(request)
     async with SandboxPool() as pool:
-        trajectories, collect_s = await through_collector(items, seed=seed, temperature=temperature, pool=pool)
+        tool = PythonTool(CallingSandbox(pool), FUNCTIONS) if calls else PythonTool(pool)
+        trajectories, collect_s = await through_collector(
+            items, seed=seed, temperature=temperature, sandbox=tool.sandbox, functions=tool.functions
+        )
         print(f"collector: {len(trajectories)} rollouts in {collect_s:.0f} s", file=sys.stderr)
-        served = await seen_through(through_server, requests, pool=pool)
+        served = await seen_through(through_server, requests, tool=tool)
         print("server done", file=sys.stderr)
-        judged = await seen_through(through_harness, requests, pool=pool)
+        judged = await seen_through(through_harness, requests, tool=tool)
     trained = [seen_by_trainer(trajectory) for trajectory in trajectories]
     largest, num_tokens = largest_logprob_difference(trajectories[:: max(1, len(trajectories) // num_compared)])
     return {
         "rollouts": len(trained),
+        "function_calls": tool.sandbox.num_calls if isinstance(tool.sandbox, CallingSandbox) else 0,
         "temperature": temperature,
         "distinct_rollouts": len(set(trained)),
         "rollouts_with_programs": sum(trajectory.num_calls > 0 for trajectory in trajectories),
@@ -218,11 +250,12 @@ def main(
     compared: Annotated[
         int, typer.Option(help="Rollouts whose log-probabilities are compared with transformers.")
     ] = 50,
+    calls: Annotated[bool, typer.Option("--calls", help="Let each program call a function.")] = False,
     out: Out = None,
 ) -> None:
     """Compare, and print the result as JSON."""
     started = time.perf_counter()
-    found = asyncio.run(measure(rollouts, seed=seed, temperature=temperature, num_compared=compared))
+    found = asyncio.run(measure(rollouts, seed=seed, temperature=temperature, num_compared=compared, calls=calls))
     report({**found, "elapsed_s": round(time.perf_counter() - started, 1)}, out)
 
 

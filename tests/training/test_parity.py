@@ -19,6 +19,13 @@ async def test_server_collector_and_harness_agree_on_a_few_rollouts() -> None:
     assert found["compared_tokens"] > 0
 
 
+async def test_server_collector_and_harness_agree_on_rollouts_with_function_calls() -> None:
+    found = await parity.measure(4, seed=5, temperature=1.6, num_compared=1, calls=True)
+    assert found["function_calls"] > 3
+    assert (found["mismatches_server"], found["mismatches_harness"]) == (0, 0)
+    assert found["largest_logprob_difference"] < 1e-4
+
+
 @pytest.mark.slow
 async def test_server_collector_and_harness_generate_the_same_rollouts() -> None:
     # At temperature 1, most rollouts of the bundled judge are equal, so a mismatch would not be noticed.
