@@ -48,6 +48,55 @@ class Calls(Protocol):
         """Called after the program has ended. Cancels calls in progress."""
 
 
+class ForwardedCalls:
+    """Receiver of the messages of a program whose calls are answered elsewhere: by the pool outside a container, or by the
+    client of a service. It forwards one message at a time and checks nothing else.
+
+    Args:
+        forward: forwards a message.
+        max_s: see `Calls`.
+    """
+
+    def __init__(self, forward: Callable[[bytes], None], *, max_s: float) -> None:
+        self._forward = forward
+        self._link: Link | None = None
+        self._is_waiting = False
+        self.max_s = max_s
+
+    def begin(self, link: Link) -> None:
+        self._link = link
+
+    def receive(self, message: bytes) -> None:
+        if self._is_waiting:
+            raise ValueError("a message during a call")
+        self._is_waiting = True
+        self._forward(message)
+
+    async def end(self) -> None:
+        self._link = None
+
+    def answer(self, message: bytes) -> None:
+        """Send an answer to the program. Does nothing if no call is in progress."""
+        if self._link is not None and self._is_waiting:
+            self._is_waiting = False
+            self._link.send(message)
+
+    def pause(self) -> None:
+        """Stop the wall time of the program."""
+        if self._link is not None:
+            self._link.pause()
+
+    def resume(self, calls_s: float) -> None:
+        """Let the wall time run again. See `Link.resume`."""
+        if self._link is not None:
+            self._link.resume(calls_s)
+
+    def hang_up(self) -> None:
+        """Close the channel. The program goes on."""
+        if self._link is not None:
+            self._link.close()
+
+
 class Channel(asyncio.Protocol):
     """Protocol of the host's end. Create it with `open_channel`."""
 
@@ -82,8 +131,12 @@ class Channel(asyncio.Protocol):
         self._transport = None
 
     def send(self, message: bytes) -> None:
-        """Send an answer, without its length."""
-        if self._transport is not None:
+        """Send an answer, without its length. Close the channel of a program that does not read its answers."""
+        if self._transport is None:
+            return
+        if self._transport.get_write_buffer_size() > MAX_MESSAGE_BYTES:
+            self.close()
+        else:
             self._transport.writelines((LENGTH.pack(len(message)), message))
 
     def close(self) -> None:

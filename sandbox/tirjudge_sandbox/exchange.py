@@ -13,12 +13,14 @@ import logging
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tirjudge.errors import SandboxUnavailable
 from tirjudge.tools.functions import CallContext, CandidateRunner, Offer, ToolError, ToolFunction, Used
-from tirjudge.types import CallRecord, encodable
+from tirjudge.types import CallRecord, ExecResult, encodable
 from tirjudge_sandbox.channel import Link
+from tirjudge_sandbox.messages import MAX_MESSAGE_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +30,9 @@ kept."""
 
 MAX_DEPTH = 100
 """Maximum depth of nested lists and objects in the arguments and in the result of a call."""
+
+MAX_RESULT_BYTES = MAX_MESSAGE_BYTES - 4096
+"""Maximum size of the result of a call, as JSON, so that its message fits."""
 
 MAX_OVER_BUDGET = 100
 """Number of refused or invalid calls after which a program's channel is closed."""
@@ -76,6 +81,16 @@ class Exchange:
             self._task.cancel()
             await asyncio.wait([self._task])
 
+    def completed(self, result: ExecResult) -> ExecResult:
+        """Return the result of the program with its calls.
+
+        Raises:
+            SandboxUnavailable: the sandbox failed in a call.
+        """
+        if self.failure is not None:
+            raise self.failure
+        return replace(result, calls=tuple(self.records))
+
     def receive(self, message: bytes) -> None:
         if (self._task is not None and not self._task.done()) or self.failure is not None:
             raise ValueError("a message during a call")
@@ -98,7 +113,8 @@ class Exchange:
             pause.cancel()
         self._resume(time.perf_counter() - start)
         if self._link is not None:
-            self._link.send(json.dumps({"id": number, **answer}).encode())
+            message = json.dumps({"id": number, **answer}, separators=(",", ":"), ensure_ascii=False)
+            self._link.send(message.encode("utf-8", "replace"))
 
     def _pause(self) -> None:
         if self._link is not None:
@@ -177,7 +193,10 @@ class Exchange:
         finally:
             self._account.spend(function, seconds=time.perf_counter() - start)
         value = _encodable(value)
-        self._account.charge(function, Used(bytes_out=len(call_json(value))))
+        num_bytes = len(call_json(value))
+        self._account.charge(function, Used(bytes_out=num_bytes))
+        if num_bytes > MAX_RESULT_BYTES:
+            raise ToolError(f"the result has {num_bytes:,} bytes as JSON, the limit is {MAX_RESULT_BYTES:,}")
         return value
 
 

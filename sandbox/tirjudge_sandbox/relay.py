@@ -17,7 +17,7 @@ import sys
 from collections.abc import Coroutine
 from typing import Any, NoReturn
 
-from tirjudge_sandbox.channel import Link
+from tirjudge_sandbox.channel import ForwardedCalls
 from tirjudge_sandbox.fork_server import ForkServer, start_fork_server
 from tirjudge_sandbox.frames import LENGTHS, frame, report_frame
 from tirjudge_sandbox.levels import IsolationLevel
@@ -80,44 +80,6 @@ async def _read_frame(reader: asyncio.StreamReader) -> tuple[dict[str, Any], byt
     return header, await reader.readexactly(num_payload)
 
 
-class _ForwardedCalls:
-    """The function calls of a program, forwarded to the pool, which checks and answers them."""
-
-    def __init__(self, request: int, writer: asyncio.StreamWriter, *, max_s: float) -> None:
-        self._request, self._writer = request, writer
-        self._link: Link | None = None
-        self._is_waiting = False
-        self.max_s = max_s
-
-    def begin(self, link: Link) -> None:
-        self._link = link
-
-    def receive(self, message: bytes) -> None:
-        if self._is_waiting:
-            raise ValueError("a message during a call")
-        self._is_waiting = True
-        self._writer.write(frame({"request": self._request, "message": True}, message))
-
-    async def end(self) -> None:
-        self._link = None
-
-    def forward(self, what: str, payload: bytes) -> None:
-        """Forward what the pool sent: an answer, the end of the channel, a pause, or its end with the duration of the
-        calls."""
-        if self._link is None:
-            return
-        match what:
-            case "answer":
-                self._is_waiting = False
-                self._link.send(payload)
-            case "pause":
-                self._link.pause()
-            case "hang_up":
-                self._link.close()
-            case _:
-                self._link.resume(float(payload))
-
-
 class _Relay:
     """The slot processes, by the numbers that the pool assigned, and their running programs."""
 
@@ -126,7 +88,7 @@ class _Relay:
         self._writer = writer
         self._processes: dict[int, SlotProcess] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
-        self._calls: dict[int, _ForwardedCalls] = {}
+        self._calls: dict[int, ForwardedCalls] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def take(self, header: dict[str, Any], payload: bytes) -> None:
@@ -137,19 +99,25 @@ class _Relay:
                 self._start(request, self._open(number, slot=header["slot"]))
             case "run":
                 job = ProgramJob.from_packet(header["job"].encode())
-                calls = (
-                    _ForwardedCalls(request, self._writer, max_s=header["calls_s"]) if CALLS in job.channels else None
-                )
+                calls = self._calls_of(request, max_s=header["calls_s"]) if CALLS in job.channels else None
                 work = self._run(number, request=request, job=job, payload=payload, calls=calls)
                 self._running[number] = self._start(request, work)
                 if calls is not None:
                     self._calls[number] = calls
             case "answer" | "pause" | "resume" | "hang_up" as what if number in self._calls:
-                self._calls[number].forward(what, payload)
+                _tell(self._calls[number], what, payload)
             case "cancel":
                 self._start(request, self._cancel(number))
             case "close":
                 self._close(number)
+
+    def _calls_of(self, request: int, *, max_s: float) -> ForwardedCalls:
+        """Return a receiver that forwards the function calls of a program to the pool."""
+
+        def forward(message: bytes) -> None:
+            self._writer.write(frame({"request": request, "message": True}, message))
+
+        return ForwardedCalls(forward, max_s=max_s)
 
     def _start(self, request: int, work: Coroutine[Any, Any, bytes | None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(self._answer(request, work))
@@ -171,7 +139,7 @@ class _Relay:
         self._processes[number] = await self._server.open_slot(slot, cgroup=None)
 
     async def _run(
-        self, number: int, *, request: int, job: ProgramJob, payload: bytes, calls: _ForwardedCalls | None
+        self, number: int, *, request: int, job: ProgramJob, payload: bytes, calls: ForwardedCalls | None
     ) -> bytes:
         try:
             return report_frame(request, await self._processes[number].run(job, payload, calls=calls))
@@ -196,3 +164,17 @@ class _Relay:
             task.cancel()
         if process is not None:
             process.kill()
+
+
+def _tell(calls: ForwardedCalls, what: str, payload: bytes) -> None:
+    """Do what the pool wants for a program: an answer, the end of the channel, a pause, or its end with the duration of the
+    calls."""
+    match what:
+        case "answer":
+            calls.answer(payload)
+        case "pause":
+            calls.pause()
+        case "hang_up":
+            calls.hang_up()
+        case _:
+            calls.resume(float(payload))
