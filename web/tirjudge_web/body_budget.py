@@ -25,7 +25,8 @@ _KEY = "tirjudge.body"
 
 
 class BodyBudget:
-    """ASGI middleware that counts the bytes read by `read_body` until the request is answered.
+    """ASGI middleware that counts the bytes read by `read_body` until the request is answered, and the messages that the
+    application of a WebSocket holds.
 
     Args:
         app: the application.
@@ -39,7 +40,7 @@ class BodyBudget:
         self._reading: dict[HeldBody, None] = {}  # incomplete bodies, oldest first
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             return await self.app(scope, receive, send)
         held = scope[_KEY] = HeldBody(self)
         try:
@@ -69,6 +70,10 @@ class BodyBudget:
             if first is held:
                 raise self.no_room()
             first.give_up()
+
+    def discount(self, num_bytes: int) -> None:
+        """Count bytes of a body no longer."""
+        self._num_bytes -= num_bytes
 
     def release(self, held: HeldBody) -> None:
         """Stop counting a body."""
@@ -114,6 +119,12 @@ class HeldBody:
             Refused: 503, see `BodyBudget.hold`.
         """
         self._budget.hold(self, num_bytes=num_bytes)
+
+    def remove(self, num_bytes: int) -> None:
+        """Count bytes no longer that were added, unless the body was released."""
+        num_bytes = min(num_bytes, self.num_bytes)
+        self.num_bytes -= num_bytes
+        self._budget.discount(num_bytes)
 
     def give_up(self) -> None:
         """Abort reading this body."""

@@ -25,6 +25,9 @@ from tirjudge_web.http_connection import PROBE_PATHS
 _OWN_SITES = ("same-origin", "none")
 """Allowed values of `Sec-Fetch-Site`: a page of this server, or the user (a typed address, a bookmark)."""
 
+_PAGE_SCHEMES = {"https": "https", "wss": "https"}
+"""Scheme of a connection with TLS -> scheme of the pages of the same server."""
+
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -39,7 +42,8 @@ class AllowedHosts:
 
 
 class BrowserCheck:
-    """ASGI middleware that refuses cross-site requests of browsers. `PROBE_PATHS` are not checked.
+    """ASGI middleware that refuses cross-site requests of browsers, and handshakes of their WebSockets. Requests to
+    `PROBE_PATHS` are not checked.
 
     Args:
         app: the application.
@@ -54,11 +58,12 @@ class BrowserCheck:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self.app
-        if scope["type"] == "http" and scope["path"] not in PROBE_PATHS:
+        is_checked = scope["type"] == "websocket" or (scope["type"] == "http" and scope["path"] not in PROBE_PATHS)
+        if is_checked:
             headers = Headers(scope=scope)
             if not self._is_host_allowed(scope, headers):
                 app = problem_response(_host_problem(headers.getlist("host")), status=421)
-            elif problem := _site_problem(scope.get("scheme", "http"), headers):
+            elif problem := _site_problem(_PAGE_SCHEMES.get(scope.get("scheme", ""), "http"), headers):
                 app = problem_response(problem, status=403)
         await app(scope, receive, send)
 

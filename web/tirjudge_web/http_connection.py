@@ -24,6 +24,7 @@ from tirjudge.http.protocol import ErrorBody, Problem, invalid
 from tirjudge_web.connections import Connections
 from tirjudge_web.errors import UNAVAILABLE_RETRY_S, retry_headers
 from tirjudge_web.limits import ConnectionLimits
+from tirjudge_web.websocket_connection import WebSocketConnection
 
 PROBE_PATHS = frozenset({"/health", "/ready", "/metrics"})
 """Paths for health checks and metrics. They are answered for all callers, even if the server is at its limits."""
@@ -173,7 +174,10 @@ class HttpConnection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._read_no_more()  # the following data would be in a different protocol
+            if self._should_upgrade():
+                self.handle_websocket_upgrade()
+            else:
+                self._read_no_more()  # the following data would be in a different protocol
         except httptools.HttpParserError:
             if self._phase is Phase.BUSY:
                 self._read_no_more()
@@ -223,7 +227,30 @@ class HttpConnection(HttpToolsProtocol):
             self._refusal = (HTTPStatus.BAD_REQUEST, _UPGRADE)  # the parser would treat the body as the other protocol
             raise _Stop
         super().on_headers_complete()
-        self._enter(Phase.BODY)
+        if not self._is_handshake:
+            self._enter(Phase.BODY)
+
+    @property
+    def _is_handshake(self) -> bool:
+        """Whether the current request becomes a WebSocket."""
+        assert self.parser is not None
+        return self.parser.should_upgrade() and self._should_upgrade()
+
+    def _should_upgrade(self) -> bool:
+        return super()._should_upgrade() and self.scope["method"] == "GET" and self.url.isascii()
+
+    def handle_websocket_upgrade(self) -> None:
+        """Let a `WebSocketConnection` serve the rest of the connection."""
+        lines = [b"GET %b HTTP/1.1" % self.url, *(b"%b: %b" % field for field in self.headers), b"", b""]
+        protocol = WebSocketConnection(self.config, self.server_state, self.app_state, connections=self._all)
+        protocol.connection_made(self.transport)
+        protocol.data_received(b"\r\n".join(lines))
+        if protocol.handshake_initiated:
+            self._all.remove(self)
+            self.transport.set_protocol(protocol)
+        else:
+            self.connections.discard(protocol)
+            self._refuse(*_MALFORMED)
 
     def _take_host_of_target(self) -> bytes:
         """Return the path of a request like `GET http://host/path`, and replace the Host header with the target's host
@@ -250,6 +277,8 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._num_unparsed = 0
+        if self._is_handshake:
+            return
         if self.cycle.response_complete:
             self._enter(Phase.IDLE)
         else:

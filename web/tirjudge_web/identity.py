@@ -13,6 +13,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 _SANE_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
 
+_STARTS = ("http.response.start", "websocket.http.response.start", "websocket.accept")
+"""Types of the messages with the header of a response."""
+
+
 class CallerIdentity:
     """ASGI middleware that assigns request ids. It must be the outermost one."""
 
@@ -20,7 +24,7 @@ class CallerIdentity:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
         given = Headers(scope=scope).get("x-request-id", "")
@@ -28,7 +32,7 @@ class CallerIdentity:
         scope["tirjudge.arrived"] = perf_counter()
 
         async def send_identified(message: Message) -> None:
-            if message["type"] == "http.response.start":
+            if message["type"] in _STARTS:
                 MutableHeaders(scope=message).update(identity_headers(scope))
             await send(message)
 

@@ -34,7 +34,7 @@ class Keys:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app = self.app
-        if scope["type"] == "http" and self._digests and scope["path"] not in self._open_paths:
+        if scope["type"] in ("http", "websocket") and self._digests and scope["path"] not in self._open_paths:
             given = key_of(Headers(scope=scope).get("authorization", ""))
             digest = _digest(given)
             # Constant time: all digests have the same length, and all are compared.

@@ -28,6 +28,7 @@ from tirjudge_web.http_connection import HttpConnection
 from tirjudge_web.limits import ConnectionLimits
 from tirjudge_web.sealing import seal_process
 from tirjudge_web.tracebacks import Lines
+from tirjudge_web.websocket_connection import PING_TIMEOUT_S, WebSocketConnection
 
 logger = logging.getLogger(__name__)
 
@@ -181,6 +182,7 @@ async def serve_app(
     certificate: Path | None = None,
     private_key: Path | None = None,
     limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 (frozen)
+    websocket_bytes: int | None = None,
 ) -> None:
     """Answer requests until a signal arrives, then finish the running ones.
 
@@ -193,6 +195,8 @@ async def serve_app(
         certificate: PEM file with the TLS certificate. None: plain HTTP.
         private_key: private key of the certificate. None: it is in the same file.
         limits: limits of connections.
+        websocket_bytes: maximum size of a message of a WebSocket. None: the application has no WebSockets; handshakes are
+            answered like other requests.
 
     Raises:
         TooManyConnections: the limit of open files is too low for `limits.max_connections`.
@@ -203,7 +207,10 @@ async def serve_app(
         access_log=False,
         server_header=False,
         http="httptools",
-        ws="none",
+        ws="none" if websocket_bytes is None else WebSocketConnection,
+        ws_max_size=websocket_bytes or 0,
+        ws_per_message_deflate=False,
+        ws_ping_timeout=PING_TIMEOUT_S,
         timeout_graceful_shutdown=round(grace_s) + ANSWERING_S,
         ssl_certfile=certificate,
         ssl_keyfile=private_key,
