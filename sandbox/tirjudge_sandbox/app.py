@@ -10,7 +10,7 @@ from functools import partial
 from importlib.metadata import version
 from typing import TypeVar
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response, WebSocket
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel
 
@@ -20,15 +20,17 @@ from tirjudge.types import ExecResult, Outcome
 from tirjudge_sandbox.metrics import CONTENT_TYPE
 from tirjudge_sandbox.sandbox_fusion import NOT_STARTED, PING_PATH, RUN_CODE_PATH, RunCodeRequest, failure, run_code
 from tirjudge_sandbox.service import SandboxService
+from tirjudge_sandbox.session import serve_session
 from tirjudge_sandbox.verl_tool import GET_OBSERVATION_PATH, ObservationRequest, observe
 from tirjudge_sandbox.wire import (
     BATCH_PATH,
     EXECUTE_PATH,
     SANDBOX_ERROR,
+    SESSION_PATH,
     ExecuteRequest,
     ProgramBatchRequest,
     body_of,
-    result_json,
+    encode_result,
     to_json,
 )
 from tirjudge_web.body import parse_body, read_body
@@ -117,7 +119,12 @@ def _programs(service: SandboxService, *, max_body_bytes: int) -> APIRouter:
         asked = await read(request, ExecuteRequest)
         service.check_answer([asked], param="limits")
         result = await while_connected(request.receive, service.execute_request(asked))
-        return _json(await _encoded(result))
+        return _json(await encode_result(result))
+
+    @router.websocket(SESSION_PATH)
+    async def session(socket: WebSocket) -> None:
+        """Run a program whose function calls the client answers."""
+        await serve_session(socket, service=service, max_bytes=max_body_bytes)
 
     @router.post(BATCH_PATH)
     async def execute_batch(request: Request) -> Response:
@@ -194,20 +201,15 @@ async def _listed(results: list[bytes]) -> AsyncIterator[bytes]:
     yield b"]}"
 
 
-async def _encoded(result: ExecResult) -> bytes:
-    """Encode a result as JSON. A result with files is encoded in a thread, because base64 of large files takes long."""
-    return await asyncio.to_thread(result_json, result) if result.files else result_json(result)
-
-
 async def _execute_item(asked: ExecuteRequest, *, service: SandboxService) -> bytes:
     """Run one program of a batch and return its result as JSON.
 
     The result is encoded immediately, so that a batch holds one copy of each result in memory. A failure is returned in
     the form of a result, so that all items have one form."""
     try:
-        return await _encoded(await service.execute_request(asked))
+        return await encode_result(await service.execute_request(asked))
     except Refused as error:
-        return await _encoded(ExecResult(outcome=Outcome.REFUSED, error=str(error), level=service.pool.level))
+        return await encode_result(ExecResult(outcome=Outcome.REFUSED, error=str(error), level=service.pool.level))
     except SandboxUnavailable as error:
         body = body_of(ExecResult(outcome=Outcome.REFUSED, error=str(error), level=service.pool.level))
         return to_json(body | {"outcome": SANDBOX_ERROR, "started": not isinstance(error, SandboxBusy)})

@@ -33,7 +33,9 @@ BUDGET = Budget(calls=512, seconds=120.0)
 """Default limits of all candidates that one judgment runs."""
 
 
-class _Run(BaseModel):
+class RunArguments(BaseModel):
+    """Arguments of `run`. The fields are those of `Candidate`."""
+
     model_config = ConfigDict(extra="forbid")
 
     code: Text
@@ -45,13 +47,14 @@ class _Run(BaseModel):
     timeout_s: Annotated[float, Field(gt=0, le=MOST)] | None = None
 
     def candidate(self) -> Candidate:
+        """Return the candidate."""
         return Candidate(**{name: getattr(self, name) for name in type(self).model_fields})
 
 
 class _RunMany(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    candidates: list[_Run] = Field(max_length=MAX_RUNS)
+    candidates: list[RunArguments] = Field(max_length=MAX_RUNS)
 
 
 async def _run(arguments: Mapping[str, Any], context: CallContext) -> dict[str, Any]:
@@ -111,9 +114,9 @@ _RUN = ToolFunction(
     ),
     parameters=("code", "stdin"),
     handle=_run,
-    check=checker(_Run),
+    check=checker(RunArguments),
     to_json=to_json_value,
-    input_schema=_Run.model_json_schema(),
+    input_schema=RunArguments.model_json_schema(),
     output_schema=None,
     budget=BUDGET,
     is_deterministic=True,  # as far as programs are

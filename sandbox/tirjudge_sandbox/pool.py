@@ -26,6 +26,7 @@ from tirjudge.types import ExecResult, Outcome
 from tirjudge_sandbox import kernel
 from tirjudge_sandbox.candidate import code_in
 from tirjudge_sandbox.cgroups import Cgroup, CgroupError, CgroupTree, open_tree
+from tirjudge_sandbox.channel import Calls
 from tirjudge_sandbox.containers import ContainerPlan, start_container
 from tirjudge_sandbox.exchange import Exchange
 from tirjudge_sandbox.fork_server import start_fork_server
@@ -37,7 +38,7 @@ from tirjudge_sandbox.packages import DEFAULT_PACKAGES, find_packages
 from tirjudge_sandbox.presets import Preset, preset_for
 from tirjudge_sandbox.protocol import ProgramReport
 from tirjudge_sandbox.remedies import LevelFailure, NoLevelWorks, remedy
-from tirjudge_sandbox.request import Program, attachments_of
+from tirjudge_sandbox.request import ForwardedOffer, Program, attachments_of
 from tirjudge_sandbox.slot_process import LevelUnavailable, SlotLost, SlotProcess, SlotServer
 from tirjudge_sandbox.slots import ProgramSlot, SlotQueue
 
@@ -273,7 +274,7 @@ class SandboxPool:
         fetch: Sequence[str] = (),
         attachments: Mapping[str, str | os.PathLike[str]] = _NOTHING,
         limits: Limits | None = None,
-        offer: Offer | None = None,
+        offer: Offer | ForwardedOffer | None = None,
     ) -> ExecResult:
         """Run one program in a new process. Cancelling the call kills the program.
 
@@ -288,7 +289,8 @@ class SandboxPool:
             attachments: name -> absolute path of a file or directory that the program may read. The program's variable
                 `attachments` maps each name to the path to open.
             limits: limits of this program. None: the pool's.
-            offer: functions that the program may call, and bindings whose execution is reported. None: none.
+            offer: functions that the program may call, and bindings whose execution is reported. None: none. The result
+                has the calls of an `Offer`, and none of a `ForwardedOffer`.
 
         Returns:
             The result, with the program's own errors in `outcome` and `error`.
@@ -308,13 +310,12 @@ class SandboxPool:
             limits=limits or self.limits,
             offer=offer,
         )
-        calls = Exchange(offer, run_candidate=self.run_candidate) if offer is not None and offer.functions else None
-        result, _ = await self._run_program(program, queue=self._queue, calls=calls)
-        if calls is None:
-            return result
-        if calls.failure is not None:
-            raise calls.failure
-        return replace(result, calls=tuple(calls.records))
+        if not isinstance(offer, Offer) or not offer.functions:
+            calls = offer.calls if isinstance(offer, ForwardedOffer) else None
+            return (await self._run_program(program, queue=self._queue, calls=calls))[0]
+        exchange = Exchange(offer, run_candidate=self.run_candidate)
+        result, _ = await self._run_program(program, queue=self._queue, calls=exchange)
+        return exchange.completed(result)
 
     async def run_candidate(self, candidate: Candidate) -> CandidateResult:
         """Run the code of a candidate in a slot for candidates. Cancelling the call kills the code.
@@ -343,7 +344,7 @@ class SandboxPool:
         return CandidateResult(result=result, value=value)
 
     async def _run_program(
-        self, program: Program, *, queue: SlotQueue, calls: Exchange | None
+        self, program: Program, *, queue: SlotQueue, calls: Calls | None
     ) -> tuple[ExecResult, str | None]:
         """Run a program in a slot of a queue. Return its result and the value that a candidate's function returned."""
         if self._level is None and not self._queue.is_closed:
@@ -364,7 +365,7 @@ class SandboxPool:
     # ---------------------------------------------------------------------------------------------------- one program
 
     async def _run_in(
-        self, slot: ProgramSlot, program: Program, *, queued: float, calls: Exchange | None
+        self, slot: ProgramSlot, program: Program, *, queued: float, calls: Calls | None
     ) -> tuple[ExecResult, str | None]:
         """Run a program in a slot taken from its queue, and give the slot back."""
         try:
@@ -386,7 +387,7 @@ class SandboxPool:
         queue.give_back(slot)
 
     async def _execute(
-        self, slot: ProgramSlot, program: Program, *, queued: float, calls: Exchange | None
+        self, slot: ProgramSlot, program: Program, *, queued: float, calls: Calls | None
     ) -> tuple[ExecResult, str | None]:
         """Run a program. If the slot is lost before the program started, retry once in a new process."""
         wanted = preset_for(program.code, offered=self._offered)

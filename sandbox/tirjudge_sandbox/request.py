@@ -7,12 +7,14 @@ import keyword
 import os
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, Protocol
 
 from tirjudge.tools.functions import Candidate, Offer
+from tirjudge.types import CandidateCode
+from tirjudge_sandbox.channel import Calls
 from tirjudge_sandbox.levels import IsolationLevel
 from tirjudge_sandbox.limits import Limits
 from tirjudge_sandbox.protocol import ATTACHMENTS, CALLS, REPORTS, VALUE, Attachment, ProgramJob
@@ -26,6 +28,34 @@ _MAX_ATTACHMENT_PATH_BYTES = 16_384
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _BLOCK_BYTES = 4096
 """Minimum space that a file takes in the private directory."""
+
+
+class CallableFunction(Protocol):
+    """What a program needs to know of a function. A `ToolFunction` has these fields."""
+
+    @property
+    def name(self) -> str:
+        """Name in a program."""
+        ...
+
+    @property
+    def parameters(self) -> Sequence[str]:
+        """Names of the parameters that can be given by position, in order."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForwardedOffer:
+    """What a program may call if the calls are answered elsewhere, and what is watched in it."""
+
+    functions: Sequence[CallableFunction]
+    """Functions that the program may call."""
+    calls: Calls
+    """Receives the messages of the program."""
+    candidate_code: CandidateCode = "flag"
+    """See `Offer`."""
+    watched: Sequence[str] = ()
+    """See `Offer`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +76,7 @@ class Program:
     """Files and directories of the host that the program may read."""
     limits: Limits
     """Limits of the program."""
-    offer: Offer | None = None
+    offer: Offer | ForwardedOffer | None = None
     """Functions that the program may call, and the bindings that are watched. None: none."""
     candidate: Candidate | None = None
     """The candidate whose code this is. None: the program is a judge's."""

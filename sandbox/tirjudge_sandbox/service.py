@@ -11,13 +11,16 @@ from typing import Any, TypeVar
 
 from tirjudge.errors import SandboxBusy, SandboxUnavailable, logged
 from tirjudge.http.protocol import invalid
+from tirjudge.tools.functions import Offer
 from tirjudge.types import ExecResult
+from tirjudge_sandbox.channel import Calls
 from tirjudge_sandbox.cost import MAX_ANSWER_BYTES, answer_bytes, check_answer
 from tirjudge_sandbox.doctor import Diagnosis, diagnose
 from tirjudge_sandbox.limits import Limits
 from tirjudge_sandbox.metrics import SandboxMetrics
 from tirjudge_sandbox.pool import SandboxPool
-from tirjudge_sandbox.wire import ExecuteRequest, limits_of
+from tirjudge_sandbox.request import ForwardedOffer
+from tirjudge_sandbox.wire import ExecuteRequest, SessionRequest, limits_of
 from tirjudge_web.draining import Draining
 from tirjudge_web.errors import Refused
 
@@ -55,6 +58,7 @@ class SandboxService:
         files: Mapping[str, bytes] | None = None,
         fetch: Sequence[str] = (),
         limits: Limits | None = None,
+        offer: Offer | ForwardedOffer | None = None,
     ) -> ExecResult:
         """Run one program and count it in the metrics. The arguments are those of `SandboxPool.run`.
 
@@ -67,7 +71,13 @@ class SandboxService:
         try:
             async with self.draining.limit():
                 result = await self.pool.run(
-                    code, bindings=bindings or {}, stdin=stdin, files=files or {}, fetch=fetch, limits=limits
+                    code,
+                    bindings=bindings or {},
+                    stdin=stdin,
+                    files=files or {},
+                    fetch=fetch,
+                    limits=limits,
+                    offer=offer,
                 )
         except ValueError as error:
             raise Refused(_problem_of_value(error)) from error
@@ -83,14 +93,25 @@ class SandboxService:
         self._problem = None
         return result
 
-    async def execute_request(self, asked: ExecuteRequest) -> ExecResult:
-        """Run the program of a request in tirjudge's format. Raises the same exceptions as `execute`."""
+    async def execute_request(self, asked: ExecuteRequest, *, calls: Calls | None = None) -> ExecResult:
+        """Run the program of a request in tirjudge's format. Raises the same exceptions as `execute`.
+
+        Args:
+            asked: the request.
+            calls: receives the function calls of the program of a session. None: the request is not a `SessionRequest`.
+        """
         try:
             limits = None if asked.limits is None else limits_of(asked.limits, base=self.pool.limits)
         except ValueError as error:
             raise Refused(_problem_of_value(error)) from error
         return await self.execute(
-            asked.code, bindings=asked.bindings, stdin=asked.stdin, files=asked.files, fetch=asked.fetch, limits=limits
+            asked.code,
+            bindings=asked.bindings,
+            stdin=asked.stdin,
+            files=asked.files,
+            fetch=asked.fetch,
+            limits=limits,
+            offer=_offer_of(asked, calls=calls),
         )
 
     def check_answer(self, programs: Sequence[ExecuteRequest], *, param: str) -> None:
@@ -177,6 +198,14 @@ class SandboxService:
             "pool": asdict(self.pool.stats()),
             "doctor": None if self._diagnosis is None else asdict(self._diagnosis),
         }
+
+
+def _offer_of(asked: ExecuteRequest, *, calls: Calls | None) -> Offer | ForwardedOffer:
+    if calls is None or not isinstance(asked, SessionRequest):
+        return Offer(watched=asked.watched, candidate_code=asked.candidate_code)
+    return ForwardedOffer(
+        functions=asked.functions, calls=calls, watched=asked.watched, candidate_code=asked.candidate_code
+    )
 
 
 def _problem_of_value(error: ValueError) -> Any:

@@ -7,11 +7,15 @@ import socket
 from collections.abc import Collection
 
 from tirjudge_sandbox.app import create_app
+from tirjudge_sandbox.messages import MAX_MESSAGE_BYTES
 from tirjudge_sandbox.pool import SandboxPool
 from tirjudge_sandbox.service import SandboxService
 from tirjudge_web.browser_check import AllowedHosts
 from tirjudge_web.limits import ConnectionLimits
 from tirjudge_web.process import serve_app, url_of
+
+WRAPPER_BYTES = 65_536
+"""Size that a message of a session may have in addition to the message or request in it."""
 
 
 async def serve_pool(
@@ -60,4 +64,5 @@ async def serve_pool(
             on_start=announce,
             on_stop=lambda: service.draining.begin(grace_s=grace_s),
             limits=limits,
+            websocket_bytes=max(max_body_bytes, MAX_MESSAGE_BYTES) + WRAPPER_BYTES,
         )

@@ -5,6 +5,7 @@ A request has no `attachments`, because clients must not name paths of the servi
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import Mapping
@@ -13,17 +14,26 @@ from typing import Annotated, Any, get_type_hints
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, create_model
 
-from tirjudge.types import ExecResult, Outcome, Text, Wire
+from tirjudge.types import CandidateCode, ExecResult, Outcome, Text, Wire
 from tirjudge_sandbox.limits import Limits
 
 EXECUTE_PATH = "/v1/execute"
 BATCH_PATH = "/v1/execute/batch"
+SESSION_PATH = "/v1/execute/session"
 
 SANDBOX_ERROR = "sandbox_error"
 """Outcome for a failure of the sandbox. It is unrelated to the program and should not be shown to a model."""
 
 MAX_PROGRAMS = 4096
 """Maximum number of programs of a batch."""
+
+MAX_SESSION_FUNCTIONS = 1024
+"""Maximum number of functions that the program of a session may call."""
+
+MAX_CALLS_S = 3600.0
+"""Maximum total duration of the function calls of one program, in seconds."""
+
+_MAX_NAME_CHARS = 256
 
 RESULT_FIELDS = tuple(field.name for field in fields(ExecResult) if field.name != "calls")
 """Names of the fields of a result. Function calls are recorded where they are answered, which is not the service."""
@@ -64,6 +74,28 @@ class ExecuteRequest(Wire):
     """Paths in the working directory. After the program, these files are returned as `files`."""
     limits: LimitChanges | None = None  # type: ignore[valid-type]
     """Limits of the program, up to the operator's maxima. None: the service's defaults."""
+    watched: list[Text] = Field(default_factory=list)
+    """Names of bindings. If the program executes one of their texts in its own process, the result reports it."""
+    candidate_code: CandidateCode = "flag"
+    """What happens then: `flag` only reports it; with `refuse`, the execution also fails."""
+
+
+class FunctionNames(Wire):
+    """A function that the program of a session may call."""
+
+    name: Annotated[str, Field(max_length=_MAX_NAME_CHARS, pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")]
+    """Name in the program, which may be dotted."""
+    parameters: list[Annotated[str, Field(max_length=_MAX_NAME_CHARS)]] = Field(default_factory=list, max_length=256)
+    """Names of the parameters that can be given by position, in order."""
+
+
+class SessionRequest(ExecuteRequest):
+    """The program of a session: the calls of its functions are answered by the client."""
+
+    functions: list[FunctionNames] = Field(min_length=1, max_length=MAX_SESSION_FUNCTIONS)
+    """Functions that the program may call."""
+    calls_s: Annotated[float, Field(ge=0, le=MAX_CALLS_S)]
+    """Maximum total duration of the calls in seconds, which does not count as wall time."""
 
 
 class ProgramBatchRequest(Wire):
@@ -95,6 +127,11 @@ def result_json(result: ExecResult) -> bytes:
     del rest["files"]
     files = (b'%s:"%s"' % (to_json(path), base64.b64encode(content)) for path, content in result.files.items())
     return b'{"files":{%s},%s' % (b",".join(files), to_json(rest)[1:])
+
+
+async def encode_result(result: ExecResult) -> bytes:
+    """Return `result_json`, computed in a thread if there are files, because base64 of large files takes long."""
+    return await asyncio.to_thread(result_json, result) if result.files else result_json(result)
 
 
 def result_of_body(body: Mapping[str, Any]) -> ExecResult:
