@@ -67,7 +67,7 @@ Lifespan = Literal["on", "off"]
 
 @asynccontextmanager
 async def serve_async(
-    app: ASGIApp, *, bound: socket.socket | None = None, lifespan: Lifespan = "off"
+    app: ASGIApp, *, bound: socket.socket | None = None, lifespan: Lifespan = "off", has_websockets: bool = False
 ) -> AsyncIterator[str]:
     """Serve an application in this event loop; yield its URL.
 
@@ -76,9 +76,12 @@ async def serve_async(
         bound: a bound socket to listen on. None: any free port.
         lifespan: whether the start-up and shutdown code of the application runs. "off" skips the trial judgment of a
             judge server.
+        has_websockets: whether handshakes of WebSockets reach the application.
     """
     with bound or bind("127.0.0.1", port=0) as listener:
-        config = uvicorn.Config(app, log_config=None, ws="none", lifespan=lifespan)
+        config = uvicorn.Config(
+            app, log_config=None, ws="websockets-sansio" if has_websockets else "none", lifespan=lifespan
+        )
         config.load()
         server = uvicorn.Server(config)
         server.lifespan = config.lifespan_class(config)
