@@ -210,7 +210,9 @@ class RemoteSandbox:
                 raise ValueError("the program with its inputs is larger than the service accepts") from error
             raise self._broke_off(worker, error) from error
         except ValueError as error:
-            raise SandboxUnavailable(f"{worker.url} is not a tirjudge sandbox, or has an incompatible version") from error
+            raise SandboxUnavailable(
+                f"{worker.url} is not a tirjudge sandbox, or has an incompatible version"
+            ) from error
         if "result" in last:
             return program.completed(_result(last["result"], worker=worker))
         raise self._failure(worker, last.get("status", 500), answer=last, headers=last.get("headers", {}))

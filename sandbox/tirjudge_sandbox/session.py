@@ -166,8 +166,7 @@ class _Session:
                 if wanted.run is not None and wanted.id is not None:
                     if wanted.id in self._running or len(self._running) >= MAX_RUNS:
                         raise _not_understood(f"more than {MAX_RUNS} candidates at a time, or two with the same id")
-                    work = self._run_candidate(wanted.run, number=wanted.id, num_bytes=len(body))
-                    self._running[wanted.id] = candidates.create_task(work)
+                    self._start_candidate(wanted.run, number=wanted.id, num_bytes=len(body), group=candidates)
                 elif wanted.cancel in self._running:
                     self._running[wanted.cancel].cancel()
                 elif wanted.pause:
@@ -176,6 +175,11 @@ class _Session:
                     calls.resume(wanted.resume)
                 elif wanted.hang_up:
                     calls.hang_up()
+
+    def _start_candidate(self, asked: RunArguments, *, number: int, num_bytes: int, group: asyncio.TaskGroup) -> None:
+        task = group.create_task(self._run_candidate(asked, number=number, num_bytes=num_bytes))
+        self._running[number] = task
+        task.add_done_callback(lambda _: self._running.pop(number))
 
     async def _run_candidate(self, asked: RunArguments, *, number: int, num_bytes: int) -> None:
         """Run a candidate and send its result, or why it could not be run."""
@@ -190,7 +194,6 @@ class _Session:
             logger.error("a candidate could not be run: %s", logged(error))
             answer |= _error_fields(error)
         finally:
-            del self._running[number]
             self._held.remove(num_bytes)
         self._outgoing.put_nowait(to_json(answer).decode())
 

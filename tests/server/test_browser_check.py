@@ -200,6 +200,16 @@ async def test_preflight_is_refused() -> None:
     assert b"access-control" not in answer.lower()
 
 
+async def test_handshakes_of_websockets_are_refused_like_other_requests() -> None:
+    fields = ("Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==")
+    sent = [("/v1/judge", 405, ()), ("/nowhere", 404, ()), ("/v1/judge", 403, ("Origin: http://attacker.example",))]
+    async with serving(judge()) as port:
+        for path, expected, more in sent:
+            request = get(path, "Host: localhost", *fields, *more).replace(b"Connection: close", b"Connection: upgrade")
+            [(status, _)] = await talk(port, request)
+            assert status == expected
+
+
 async def test_the_sandbox_service_checks_hosts_and_origins(pool: SandboxPool, connect: Callable[..., Any]) -> None:
     sent = [
         {"host": "127.0.0.1"},

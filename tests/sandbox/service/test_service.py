@@ -21,7 +21,7 @@ PATIENT = Limits(wall_s=120)
 
 FIELDS = {
     *("outcome", "stdout", "stderr", "truncated", "error", "exit_code", "signal", "cpu_s", "wall_s", "queue_s"),
-    *("max_rss_kb", "level", "preset", "files"),
+    *("max_rss_kb", "level", "preset", "in_process", "files"),
 }
 
 

@@ -13,7 +13,8 @@ from tirjudge_sandbox.app import create_app
 from tirjudge_sandbox.cli import app
 from tirjudge_sandbox.limits import Limits
 from tirjudge_sandbox.service import SandboxService
-from tirjudge_sandbox.wire import ExecuteRequest, body_of
+from tirjudge_sandbox.session import ClientMessage
+from tirjudge_sandbox.wire import SESSION_PATH, ExecuteRequest, SessionRequest, body_of
 
 PAGE = (Path(__file__).parents[3] / "docs" / "sandbox-service.md").read_text(encoding="utf-8")
 
@@ -29,6 +30,12 @@ async def test_every_endpoint_is_documented(service: SandboxService) -> None:
 @pytest.mark.parametrize("field", ExecuteRequest.model_fields)
 def test_every_field_of_a_request_is_documented(field: str) -> None:
     assert f"| `{field}` |" in PAGE
+
+
+def test_sessions_are_documented() -> None:
+    assert f"`{SESSION_PATH}`" in PAGE
+    for field in {*SessionRequest.model_fields, *ClientMessage.model_fields} - {*ExecuteRequest.model_fields}:
+        assert f"`{field}`" in PAGE or f'"{field}":' in PAGE, field
 
 
 @pytest.mark.parametrize(
