@@ -24,7 +24,7 @@ from tirjudge.tools.functions import Candidate, CandidateResult, Offer
 from tirjudge.types import ExecResult
 from tirjudge_sandbox.exchange import Exchange
 from tirjudge_sandbox.messages import MAX_MESSAGE_BYTES
-from tirjudge_sandbox.wire import SESSION_PATH, result_of_body
+from tirjudge_sandbox.wire import MAX_CALLS_S, SESSION_PATH, result_of_body
 
 MAX_RESULT_BYTES = 512 << 20
 """Maximum size of a message from a service. The limits of the service keep results below it."""
@@ -91,7 +91,9 @@ class RemoteProgram:
             ValueError: the service sent a message that is not JSON.
         """
         functions = [{"name": each.name, "parameters": list(each.parameters)} for each in self._offer.functions]
-        self._outgoing.put_nowait(_text({**request, "functions": functions, "calls_s": self._exchange.max_s}))
+        self._outgoing.put_nowait(
+            _text({**request, "functions": functions, "calls_s": min(self._exchange.max_s, MAX_CALLS_S)})
+        )
         self._exchange.begin(self)
         async with background(self._write()):
             try:
