@@ -30,7 +30,7 @@ from tirjudge_sandbox.service import SandboxService
 from tirjudge_web.browser_check import AllowedHosts
 
 RUN = 'print(run("print(int(input()) + 1)", "41").stdout.strip())'
-CONNECTION = "import gc\nconnection = next(o for o in gc.get_objects() if type(o).__name__ == 'Connection')\n"
+CONNECTION = "import gc\nconnection = next(o for o in gc.get_objects() if type(o).__name__ == 'HostConnection')\n"
 REQUEST = {"code": "print(double(2))", "functions": [{"name": "double", "parameters": ["number"]}], "calls_s": 1}
 
 
