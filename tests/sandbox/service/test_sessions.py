@@ -265,8 +265,8 @@ async def test_failures_of_the_service_do_not_leak(
 async def test_invalid_arguments_are_value_errors(sandbox: RemoteSandbox) -> None:
     with pytest.raises(ValueError, match="two words"):
         await sandbox.run("", bindings={"two words": ""}, offer=offer())
-    with pytest.raises(ValueError, match="calls_s"):
-        await sandbox.run("", offer=offer(account=CallAccount(Budget(seconds=1e9))))
+    # A service allows an hour of calls; a larger budget is counted at the judge's host.
+    assert (await sandbox.run("", offer=offer(account=CallAccount(Budget(seconds=1e9))))).outcome.is_ok
     result = await sandbox.run("print(run('', files={'../x': ''}))", offer=offer())
     assert result.error is not None
     assert "ToolError: run: files" in result.error
