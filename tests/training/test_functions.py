@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
@@ -36,13 +39,17 @@ async def test_unknown_functions_of_a_recipe_are_refused() -> None:
             await open_policy(bundled_checkpoint(), recipe=recipe, stack=stack)
 
 
-async def test_student_and_policy_render_the_same_prompt(pool: SandboxPool) -> None:
+async def test_student_and_policy_render_the_same_prompt(pool: SandboxPool, tmp_path: Path) -> None:
     """A student that is shown a different prompt than in serving learns to use tools that it is not offered."""
+    checkpoint = tmp_path / "judge"
+    shutil.copytree(bundled_checkpoint(), checkpoint)
+    file = checkpoint / "judge.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"shows_functions": True}))
     lengths = []
     for functions in ((), FUNCTIONS):
-        async with EmbeddedPolicy(bundled_checkpoint(), sandbox=pool, functions=functions) as policy:
+        async with EmbeddedPolicy(checkpoint, sandbox=pool, functions=functions) as policy:
             ids = await policy.judge.encode(REQUEST, order=(0, 1))
-            student = Student.load(bundled_checkpoint(), tools=policy.judge.tools)
+            student = Student.load(checkpoint, tools=policy.judge.tools)
             assert await student.judge.encode(REQUEST, order=(0, 1)) == ids
             lengths.append(len(ids))
     assert lengths[0] < lengths[1]

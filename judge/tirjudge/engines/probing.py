@@ -28,6 +28,7 @@ class ProbingTokenizer:
         self._anchors: tuple[str, ...] = ()
         self._tokens: dict[str, tuple[int, ...]] = {}
         self._bytes: dict[int, bytes | None] = {}
+        self._before: tuple[list[int], int] | None = None  # ids of the first anchor, and the length of their text
 
     async def encode(self, text: str) -> list[int]:
         """Encode a piece of text, without adding special tokens."""
@@ -56,8 +57,10 @@ class ProbingTokenizer:
         known = {i: self._bytes[i] for i in token_ids if i in self._bytes}
         unknown = [i for i in dict.fromkeys(token_ids) if i not in known]
         if unknown:
-            before = await self.encode(ANCHORS[0])
-            start = len(await self.decode(before))
+            if self._before is None:
+                ids = await self.encode(ANCHORS[0])
+                self._before = ids, len(await self.decode(ids))
+            before, start = self._before
             works = (self.decode([*before, i]) for i in unknown)
             texts = [text[start:] for text in await map_concurrently(works, num_at_once=NUM_AT_ONCE)]
             known |= {i: None if "\ufffd" in text else text.encode() for i, text in zip(unknown, texts, strict=True)}
