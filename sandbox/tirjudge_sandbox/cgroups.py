@@ -68,6 +68,8 @@ _LIMIT_FILES = (
     ("", "pids", "pids.max"),
 )
 """Hierarchy, controller, and the file with its limit."""
+_OWN_KILLS = (("memory", "memory.oom_control"), ("", "memory.events.local"))
+"""Hierarchy, and the file with the kills in one group, without those in its child groups."""
 
 
 class MemoryKill(Enum):
@@ -216,6 +218,29 @@ def limits_around(process: int | str = "self") -> dict[str, int]:
                 limit = int((directory / name).read_text())
                 found[controller] = min(limit, found.get(controller, limit))
     return found
+
+
+def num_oom_kills() -> int:
+    """Return the number of processes that the OOM killer has killed in this process's group. Child groups do not count:
+    a pool may limit the memory of a program there. Where the group has no counter, return that of the whole machine, and
+    0 if the kernel does not count."""
+    with contextlib.suppress(OSError):
+        mounts, own = _mounts(), _paths_of("self")
+        for hierarchy, name in _OWN_KILLS:
+            if hierarchy in mounts and hierarchy in own:
+                counted = _kills_in(_beneath(mounts[hierarchy], own[hierarchy]) / name)
+                if counted is not None:
+                    return counted
+    return _kills_in(Path("/proc/vmstat")) or 0
+
+
+def _kills_in(path: Path) -> int | None:
+    """Return the number in a file's line `oom_kill <number>`. None without the line."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
 
 
 def _find_tree() -> CgroupTree:

@@ -18,7 +18,7 @@ from typing import Any
 
 from tirjudge_sandbox import host_limits, kernel
 from tirjudge_sandbox.candidate import MAX_VALUE_CHARS
-from tirjudge_sandbox.cgroups import Cgroup, MemoryKill
+from tirjudge_sandbox.cgroups import Cgroup, MemoryKill, num_oom_kills
 from tirjudge_sandbox.channel import Calls, Channel, open_channel
 from tirjudge_sandbox.levels import IsolationLevel
 from tirjudge_sandbox.packages import Packages
@@ -249,7 +249,7 @@ class ForkServer(SlotServer):
         self.offered = packages.modules.keys()
         self.started_at = time.monotonic()
         self.num_open = 0
-        self._num_kills = host_limits.num_oom_kills()
+        self._num_kills = num_oom_kills()
         self.mounter: socket.socket | None = None
         """Socket to the helper process that may mount. None: this process mounts."""
         self._mounting = asyncio.Lock()
@@ -288,8 +288,8 @@ class ForkServer(SlotServer):
         return ForkedSlot(ours, pid, pidfd, server=self, cgroup=cgroup)
 
     def memory_ran_out(self) -> bool:
-        """Whether the kernel's OOM killer has killed any process since the previous call."""
-        before, self._num_kills = self._num_kills, host_limits.num_oom_kills()
+        """Whether the OOM killer has killed a process of this process's group since the previous call."""
+        before, self._num_kills = self._num_kills, num_oom_kills()
         return self._num_kills > before
 
     async def copy_mounts(self, attachments: tuple[Attachment, ...]) -> list[int]:

@@ -105,12 +105,3 @@ def _bytes_of(pid: int, *, field: int) -> int:
     except OSError:
         return 0
     return num_pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def num_oom_kills() -> int:
-    """Return the number of processes that the OOM killer has killed since boot. 0 if the kernel does not report it."""
-    try:
-        lines = Path("/proc/vmstat").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), 0)

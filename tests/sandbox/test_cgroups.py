@@ -13,7 +13,7 @@ import pytest
 
 from tirjudge.types import Outcome
 from tirjudge_sandbox import IsolationLevel, Limits, SandboxPool
-from tirjudge_sandbox.cgroups import MemoryKill, open_tree
+from tirjudge_sandbox.cgroups import MemoryKill, num_oom_kills, open_tree
 from tirjudge_sandbox.fork_server import start_fork_server
 from tirjudge_sandbox.slot_process import LevelUnavailable
 
@@ -24,6 +24,7 @@ def peaks_bytes(*, besides: set[str]) -> list[int]:
     return [int(file.read_text()) for file in files if file.exists()]
 
 
+HUNGRY = "input(); kept = bytearray(256 << 20); kept[::4096] = b'x' * len(kept[::4096])"
 WITH_CGROUP = pytest.mark.parametrize("level", [IsolationLevel.NAMESPACES_CGROUP], indirect=True)
 
 
@@ -193,10 +194,9 @@ async def test_signals_to_groups_are_refused_and_to_children_allowed(own_pool, s
 
 @WITH_CGROUP
 def test_a_memory_kill_is_not_reported_for_the_next_process(level):
-    hungry = "input(); kept = bytearray(256 << 20); kept[::4096] = b'x' * len(kept[::4096])"
     group = open_tree().make()
     try:
-        with subprocess.Popen([sys.executable, "-c", hungry], stdin=subprocess.PIPE) as victim:
+        with subprocess.Popen([sys.executable, "-c", HUNGRY], stdin=subprocess.PIPE) as victim:
             group.add(victim.pid, base_bytes=32 << 20)
             group.limit(32 << 20)
             victim.communicate(b"\n")
@@ -205,6 +205,22 @@ def test_a_memory_kill_is_not_reported_for_the_next_process(level):
             group.add(next_one.pid, base_bytes=32 << 20)
             assert group.memory_kill() is MemoryKill.NONE
             next_one.communicate(b"\n")
+    finally:
+        group.close()
+        asyncio.run(group.remove())
+
+
+@WITH_CGROUP
+def test_a_memory_kill_in_a_child_group_is_not_a_kill_around(level):
+    before = num_oom_kills()
+    group = open_tree().make()
+    try:
+        with subprocess.Popen([sys.executable, "-c", HUNGRY], stdin=subprocess.PIPE) as victim:
+            group.add(victim.pid, base_bytes=32 << 20)
+            group.limit(32 << 20)
+            victim.communicate(b"\n")
+        assert group.memory_kill() is MemoryKill.OWN_LIMIT
+        assert num_oom_kills() == before
     finally:
         group.close()
         asyncio.run(group.remove())
