@@ -26,6 +26,7 @@ from tirjudge.tools.functions import (
     to_json_value,
 )
 from tirjudge.types import Outcome, Text
+from tirjudge_sandbox.exchange import MAX_RESULT_BYTES, call_json
 from tirjudge_sandbox.guest import MAX_RUNS
 from tirjudge_sandbox.limits import MOST
 
@@ -62,14 +63,24 @@ async def _run(arguments: Mapping[str, Any], context: CallContext) -> dict[str, 
 
 
 async def _run_many(arguments: Mapping[str, Any], context: CallContext) -> list[dict[str, Any]]:
-    """Run all candidates, concurrently as far as slots are free."""
+    """Run all candidates, concurrently as far as slots are free. Return the first results that fit into an answer, at least
+    one: the guest asks for the others again."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_caught(each.candidate(), context)) for each in arguments["candidates"]]
     results = [task.result() for task in tasks]
     for result in results:
         if isinstance(result, Exception):
             raise result
-    return [result for result in results if not isinstance(result, Exception)]
+    return _fitting([result for result in results if not isinstance(result, Exception)])
+
+
+def _fitting(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    num_bytes = 2
+    for number, result in enumerate(results):
+        num_bytes += len(call_json(result)) + 2
+        if num_bytes > MAX_RESULT_BYTES and number:
+            return results[:number]
+    return results
 
 
 async def _caught(candidate: Candidate, context: CallContext) -> dict[str, Any] | Exception:

@@ -174,9 +174,13 @@ def _run_many_of(connection: HostConnection) -> Callable[..., list[Result]]:
 
 
 def _results_of(candidates: Sequence[Mapping[str, Any]], *, connection: HostConnection) -> Iterator[Result]:
-    """Run candidates, `MAX_RUNS` at a time, and return their results one after the other."""
-    for start in range(0, len(candidates), MAX_RUNS):
-        yield from map(_result, connection.call("run_many", {"candidates": candidates[start : start + MAX_RUNS]}))
+    """Run candidates, `MAX_RUNS` at a time, and return their results one after the other. An answer has as many results as
+    fit; the other candidates run again in the next call."""
+    start = 0
+    while start < len(candidates):
+        results = connection.call("run_many", {"candidates": candidates[start : start + MAX_RUNS]})
+        yield from map(_result, results)
+        start += len(results)
 
 
 def _candidate(code: Any, **options: Any) -> dict[str, Any]:
