@@ -94,7 +94,8 @@ def create_app(
         app.include_router(routes, dependencies=[Depends(needs(scope))])
     app.include_router(_state(service, records=records))
     requests = {path: model for _, _, posted in groups for path, model in posted.items()}
-    describe(app, requests, streams=openai.STREAMS)
+    functions = [function.name for function in service.judge.functions]
+    describe(app, requests, streams=openai.STREAMS, functions=functions)
     return app
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fastapi import FastAPI
@@ -46,13 +46,20 @@ _EVENT = {
 }
 
 
-def describe(app: FastAPI, requests: Mapping[str, type[BaseModel]], *, streams: Iterable[str] = ()) -> None:
+def describe(
+    app: FastAPI,
+    requests: Mapping[str, type[BaseModel]],
+    *,
+    streams: Iterable[str] = (),
+    functions: Sequence[str] = (),
+) -> None:
     """Complete the OpenAPI schema that FastAPI generates.
 
     Args:
         app: the application; its `openapi` method is replaced.
         requests: path -> model of its request body, for all paths except `JUDGE_PATH`.
         streams: paths that can respond with a stream of events, except `JUDGE_PATH`.
+        functions: names of the functions that this server offers to programs.
     """
     describe_requests(app, {JUDGE_PATH: JudgeRequest, **requests}, errors=ERROR_STATUSES)
     generate = app.openapi
@@ -67,9 +74,22 @@ def describe(app: FastAPI, requests: Mapping[str, type[BaseModel]], *, streams: 
                 _describe_errors(operation["responses"], guarded=path not in _NO_KEY)
         for name in ("HTTPValidationError", "ValidationError"):
             schema["components"]["schemas"].pop(name, None)
+        for name in {JudgeRequest.__name__} | {model.__name__ for model in requests.values()}:
+            _offer_functions(schema["components"]["schemas"].get(name, {}), names=functions)
         return schema
 
     app.openapi = openapi
+
+
+def _offer_functions(request: dict[str, Any], *, names: Sequence[str]) -> None:
+    """Allow only the offered functions in the field `functions` of a request, if it has one."""
+    for kind in request.get("properties", {}).get("functions", {}).get("anyOf", ()):
+        if kind["type"] != "array":
+            continue
+        if names:
+            kind["items"]["enum"] = list(names)
+        else:
+            kind["maxItems"] = 0
 
 
 def _describe_errors(responses: dict[str, Any], *, guarded: bool) -> None:
