@@ -8,6 +8,8 @@ is in the result only. The outcome and the seconds come from the kernel. `tests`
 from __future__ import annotations
 
 import asyncio
+import bisect
+import itertools
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -75,12 +77,9 @@ async def _run_many(arguments: Mapping[str, Any], context: CallContext) -> list[
 
 
 def _fitting(results: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    num_bytes = 2
-    for number, result in enumerate(results):
-        num_bytes += len(call_json(result)) + 2
-        if num_bytes > MAX_RESULT_BYTES and number:
-            return results[:number]
-    return results
+    ends = itertools.accumulate(len(call_json(result)) + 1 for result in results)  # with a comma
+    num_fitting = bisect.bisect_right(list(ends), MAX_RESULT_BYTES - 2)
+    return results[: max(1, num_fitting)]
 
 
 async def _caught(candidate: Candidate, context: CallContext) -> dict[str, Any] | Exception:
