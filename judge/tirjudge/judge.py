@@ -218,6 +218,8 @@ class Judge:
                 watched=response_names(bindings),
                 candidate_code=request.candidate_code,
                 account=account,
+                request=request,
+                responses=shown_responses(request, labels=self.format.labels(request.mode, len(order)), order=order),
             ),
             profile=self.profile,
             sampling=Sampling(max_tokens=0, temperature=temperature, seed=seed, logprobs=logprobs),
@@ -294,6 +296,13 @@ def _untrusted_texts(request: JudgeRequest, *, order: Sequence[int]) -> list[str
     criteria = [text for criterion in request.criteria or () for text in (criterion.name, criterion.text)]
     texts = [prompt_text(request.prompt), *(request.responses[index] for index in order)]
     return [*texts, *(text for text in (request.reference, request.rubric, *criteria) if text is not None)]
+
+
+def shown_responses(request: JudgeRequest, *, labels: Sequence[str], order: Sequence[int]) -> dict[str, str]:
+    """Return label -> text of the shown responses. The label of a response that is judged alone is the empty text."""
+    if request.mode is Mode.POINTWISE:
+        return {"": request.responses[order[0]]}
+    return {label: request.responses[index] for label, index in zip(labels, order, strict=True)}
 
 
 def rollout_name(order: Sequence[int], number: int) -> str:

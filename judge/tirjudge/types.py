@@ -14,8 +14,11 @@ A rollout as token ids, with its loss mask (1: sampled by the policy, carries lo
 
 from __future__ import annotations
 
+import base64
+import datetime
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -494,6 +497,97 @@ class Criterion(Wire):
     """Weight relative to the other criteria."""
 
 
+StoreKind = Literal["table", "graph", "documents"]
+"""Kind of a store of evidence."""
+
+World = Literal["open", "closed"]
+"""Whether what a store does not contain is unknown (`open`) or false (`closed`)."""
+
+MAX_ATTACHED_STORES = 16
+"""Maximum number of stores that come with a request."""
+
+MAX_ATTACHED_BYTES = 4 << 20
+"""Maximum total size of the stores that come with a request."""
+
+
+class AttachedFile(Wire):
+    """A file of a store that comes with a request: its `text`, or its bytes as `base64`."""
+
+    name: Annotated[Text, Field(min_length=1, max_length=255)]
+    """Name of the file. A table is called after it, without the suffix."""
+    format: Literal[
+        "csv", "json", "jsonl", "parquet", "sqlite", "turtle", "n-triples", "json-ld", "text", "markdown", "pdf"
+    ]
+    """Format of the file."""
+    text: Text | None = None
+    """Content of a text format. None: `base64` has it."""
+    base64: Text | None = None
+    """Content as base64. None: `text` has it."""
+    part: Literal["files", "ontology", "shapes"] = "files"
+    """For graphs: facts, classes and properties, or SHACL shapes."""
+
+    @model_validator(mode="after")
+    def _check_content(self) -> AttachedFile:
+        if (self.text is None) == (self.base64 is None):
+            raise ValueError("expected `text` or `base64`, one of them")
+        self.content  # noqa: B018 - raises ValueError for invalid base64
+        return self
+
+    @property
+    def content(self) -> bytes:
+        """Content of the file."""
+        if self.text is not None:
+            return self.text.encode()
+        try:
+            return base64.b64decode(self.base64 or "", validate=True)
+        except ValueError as error:
+            raise ValueError(f"base64: {error}") from None
+
+
+class AttachedStore(Wire):
+    """A store of evidence that comes with a request. Only the judgment of this request can query it."""
+
+    name: Annotated[Text, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
+    """Name of the store in programs."""
+    kind: StoreKind
+    """Kind of the store."""
+    files: list[AttachedFile] = Field(min_length=1, max_length=256)
+    """Its files."""
+    authority: Integer = 0
+    """Rank of the store where sources conflict: a higher one wins."""
+    valid_from: datetime.date | None = None
+    """First day on which its contents are valid. None: no limit."""
+    valid_until: datetime.date | None = None
+    """Last day on which its contents are valid. None: no limit."""
+    world: World = "open"
+    """Whether what the store does not contain is unknown or false."""
+
+
+class StoreCard(Wire):
+    """What is known about an open store of evidence."""
+
+    name: str
+    """Name in programs."""
+    kind: StoreKind
+    """Kind of the store."""
+    sha256: str
+    """SHA-256 of its files with their names, parts and formats."""
+    authority: int = 0
+    """Rank where sources conflict: a higher one wins."""
+    valid_from: datetime.date | None = None
+    """First day on which its contents are valid. None: no limit."""
+    valid_until: datetime.date | None = None
+    """Last day on which its contents are valid. None: no limit."""
+    world: World = "open"
+    """Whether what the store does not contain is unknown or false."""
+    num_bytes: int
+    """Total size of its files."""
+    lines: list[str] = Field(default_factory=list)
+    """Contents for the prompt: a line for each table, the classes and properties of a graph, or the documents."""
+    size: dict[str, int] = Field(default_factory=dict)
+    """Number of rows, triples or documents, by name."""
+
+
 _FIT: list[JsonValue] = [
     {
         "anyOf": [
@@ -566,6 +660,9 @@ class JudgeRequest(Wire):
     """What happens when a program executes the text of a response in its own process, where the response can forge the
     output. `flag` (omitted from JSON): the judgment says so in `ran_candidate_in_process`. `refuse`: the execution also
     fails with an error."""
+    evidence: list[AttachedStore] | None = Field(default=None, max_length=MAX_ATTACHED_STORES, exclude_if=is_none)
+    """Stores of evidence for this judgment, in addition to those that the operator registered. None (omitted from JSON):
+    none."""
     stream: StrictBool = False
     """Over HTTP: send each turn when it ends, as a server-sent event."""
 
@@ -578,12 +675,24 @@ class JudgeRequest(Wire):
             raise ValueError(f"responses: listwise compares at least 2 responses, {given} given")
         if self.tools == "on" and self.max_tool_calls == 0:
             raise ValueError('max_tool_calls: 0 given with tools "on", which requires a program run; give at least 1')
+        if self.evidence is not None:
+            _check_attached(self.evidence)
         return self
 
     @property
     def offers_tools(self) -> bool:
         """Whether the prompt offers tools to the model."""
         return self.tools != "off" and self.max_tool_calls > 0
+
+
+def _check_attached(stores: Sequence[AttachedStore]) -> None:
+    names = Counter(store.name for store in stores)
+    twice = next((name for name, number in names.items() if number > 1), None)
+    if twice is not None:
+        raise ValueError(f"evidence: two stores named {twice!r}")
+    num_bytes = sum(len(file.content) for store in stores for file in store.files)
+    if num_bytes > MAX_ATTACHED_BYTES:
+        raise ValueError(f"evidence: {num_bytes:,} bytes given, the limit is {MAX_ATTACHED_BYTES:,}")
 
 
 class Verdict(Wire):
@@ -640,6 +749,8 @@ class CallRecord(Wire):
     """Message of the error. None (omitted from JSON): the call returned a result."""
     ms: float
     """Duration of the call in milliseconds."""
+    sources: dict[str, str] = Field(default_factory=dict, exclude_if=lambda sources: not sources)
+    """Store of evidence that the call queried -> SHA-256 of the store. Empty is omitted from JSON."""
 
 
 class TurnRecord(Wire):

@@ -61,7 +61,7 @@ class Exchange:
     def __init__(self, offer: Offer, *, run_candidate: CandidateRunner) -> None:
         self._functions = {each.name: each for each in offer.functions}
         self._account = offer.account
-        self._context = CallContext(run_candidate=run_candidate)
+        self._run_candidate, self._offer = run_candidate, offer
         self._link: Link | None = None
         self._task: asyncio.Task[None] | None = None
         self._num_over = 0
@@ -141,13 +141,19 @@ class Exchange:
             return {"error": f"arguments: {problem}"}
         start = time.perf_counter()
         error, result = None, None
+        context = CallContext(
+            run_candidate=self._run_candidate,
+            request=self._offer.request,
+            responses=self._offer.responses,
+            calls=self.records,
+        )
         try:
             checked = self._checked(function, arguments, num_bytes=num_bytes)
-            result = await self._result(function, checked)
+            result = await self._result(function, checked, context=context)
         except ToolError as problem:
             error = str(problem)[:_MAX_ERROR_CHARS]
-        record = _record(function, arguments, result, error=error, ms=1000 * (time.perf_counter() - start))
-        self.records.append(record)
+        ms = 1000 * (time.perf_counter() - start)
+        self.records.append(_record(function, arguments, result, error=error, ms=ms, sources=context.sources))
         return {"error": error} if error is not None else {"result": result}
 
     def _checked(self, function: ToolFunction, arguments: Mapping[str, Any], *, num_bytes: int) -> Mapping[str, Any]:
@@ -168,7 +174,7 @@ class Exchange:
                 raise
         return checked
 
-    async def _result(self, function: ToolFunction, arguments: Mapping[str, Any]) -> Any:
+    async def _result(self, function: ToolFunction, arguments: Mapping[str, Any], *, context: CallContext) -> Any:
         """Run a call within the time that is left.
 
         Raises:
@@ -180,7 +186,7 @@ class Exchange:
         limit = asyncio.timeout(seconds_left)
         try:
             async with limit:
-                value = function.to_json(await function.handle(arguments, self._context))
+                value = function.to_json(await function.handle(arguments, context))
         except (ToolError, SandboxUnavailable):
             raise
         except Exception as error:
@@ -250,7 +256,13 @@ def call_json(value: Any) -> bytes:
 
 
 def _record(
-    function: ToolFunction, arguments: Mapping[str, Any], result: Any, *, error: str | None, ms: float
+    function: ToolFunction,
+    arguments: Mapping[str, Any],
+    result: Any,
+    *,
+    error: str | None,
+    ms: float,
+    sources: Mapping[str, str],
 ) -> CallRecord:
     given = call_json(arguments)
     returned = b"" if error is not None else call_json(result)
@@ -264,4 +276,5 @@ def _record(
         num_bytes=len(returned),
         error=error,
         ms=round(ms, 3),
+        sources=dict(sources),
     )

@@ -22,6 +22,7 @@ from tirjudge_sandbox.cgroups import Cgroup, MemoryKill, num_oom_kills
 from tirjudge_sandbox.channel import Calls, Channel, open_channel
 from tirjudge_sandbox.levels import IsolationLevel
 from tirjudge_sandbox.packages import Packages
+from tirjudge_sandbox.preload import Preload
 from tirjudge_sandbox.presets import Preset
 from tirjudge_sandbox.protocol import (
     CALLS,
@@ -325,9 +326,9 @@ class ForkServer(SlotServer):
         """Send a message with descriptors. Raises OSError if the server is dead."""
         socket.send_fds(self._control, [json.dumps(message).encode()], descriptors)
 
-    async def receive_hello(self) -> dict[str, Any]:
-        """Wait for the server's greeting. Raises OSError if the server is dead, or silent for `START_S`."""
-        await _readable(self._control.fileno(), START_S)
+    async def receive_hello(self, *, within_s: float) -> dict[str, Any]:
+        """Wait for the server's greeting. Raises OSError if the server is dead, or silent for `within_s` seconds."""
+        await _readable(self._control.fileno(), within_s)
         packet, descriptors, _, _ = socket.recv_fds(self._control, PACKET_BYTES, 1)
         if not packet:
             raise ConnectionResetError("it died")
@@ -348,24 +349,40 @@ class ForkServer(SlotServer):
         await asyncio.to_thread(self._process.wait, GRACE_S)
 
 
-async def start_fork_server(level: IsolationLevel, *, preset: Preset, packages: Packages) -> ForkServer:
+async def start_fork_server(
+    level: IsolationLevel,
+    *,
+    preset: Preset,
+    packages: Packages,
+    preload: Preload | None = None,
+    start_s: float = START_S,
+) -> ForkServer:
     """Start an isolated fork server, ready to open slots.
+
+    Args:
+        level: isolation level.
+        preset: packages to import.
+        packages: packages that programs may import.
+        preload: module to load before the isolation. None: none.
+        start_s: maximum time in seconds until it is ready.
 
     Raises:
         LevelUnavailable: an isolation step failed.
     """
     errors = os.memfd_create("stderr")
     config = {"level": level, "preset": preset, "packages": packages.to_json(), "parent": os.getpid()}
+    if preload is not None:
+        config["preload"] = preload.to_json()
     try:
         server = _spawn(level, packages=packages, stderr=errors)
         try:
             server.send(config)
-            answer = await server.receive_hello()
+            answer = await server.receive_hello(within_s=start_s)
         except OSError as error:
             await server.stop()
             message = os.pread(errors, PACKET_BYTES, 0).decode(errors="replace").strip()
             if isinstance(error, TimeoutError):
-                message = f"it was not ready after {START_S:g} s"
+                message = f"it was not ready after {start_s:g} s"
             raise LevelUnavailable("fork-server", message or str(error)) from error
         except BaseException:
             await server.stop()

@@ -29,12 +29,13 @@ from tirjudge_sandbox.cgroups import Cgroup, CgroupError, CgroupTree, open_tree
 from tirjudge_sandbox.channel import Calls
 from tirjudge_sandbox.containers import ContainerPlan, start_container
 from tirjudge_sandbox.exchange import Exchange
-from tirjudge_sandbox.fork_server import start_fork_server
+from tirjudge_sandbox.fork_server import START_S, start_fork_server
 from tirjudge_sandbox.host_limits import Need, host_limits, resident_bytes
 from tirjudge_sandbox.levels import IsolationLevel
 from tirjudge_sandbox.limits import Limits
 from tirjudge_sandbox.outcome import result_of
 from tirjudge_sandbox.packages import DEFAULT_PACKAGES, find_packages
+from tirjudge_sandbox.preload import Preload
 from tirjudge_sandbox.presets import Preset, preset_for
 from tirjudge_sandbox.protocol import ProgramReport
 from tirjudge_sandbox.remedies import LevelFailure, NoLevelWorks, remedy
@@ -110,6 +111,8 @@ class SandboxPool:
         allow_unsafe: bool = False,
         packages: Sequence[str] | None = None,
         image: str | None = None,
+        preload: Preload | None = None,
+        start_s: float = START_S,
     ) -> None:
         """Configure a pool. `start` starts its processes.
 
@@ -126,6 +129,9 @@ class SandboxPool:
                 sympy. Distributions that are not installed here (or in the image, at a container level) are skipped.
             image: Docker image for the container levels, with Python 3.11 or later as `python3`. It must be present
                 already: it is not pulled. None: container levels are not tried, except `gvisor` inside gVisor.
+            preload: module that programs find loaded. All programs then run in one kind of interpreter, which is not
+                replaced while it lives, and containers are not used. None: none.
+            start_s: maximum time in seconds until an interpreter is ready.
 
         Raises:
             ValueError: `slots` is below 1, the level does not exist, `unsafe` without `allow_unsafe`, or `limits`
@@ -143,8 +149,9 @@ class SandboxPool:
             None if level is None else IsolationLevel(level),
             min_level=IsolationLevel(min_level),
             allow_unsafe=allow_unsafe,
-            has_image=image is not None,
+            has_image=image is not None and preload is None,
         )
+        self._preload, self._start_s = preload, start_s
         self.image = image
         self._package_names = tuple(DEFAULT_PACKAGES if packages is None else packages)
         self._packages = find_packages(self._package_names)
@@ -390,7 +397,7 @@ class SandboxPool:
         self, slot: ProgramSlot, program: Program, *, queued: float, calls: Calls | None
     ) -> tuple[ExecResult, str | None]:
         """Run a program. If the slot is lost before the program started, retry once in a new process."""
-        wanted = preset_for(program.code, offered=self._offered)
+        wanted = Preset.STDLIB if self._preload else preset_for(program.code, offered=self._offered)
         job, payload = program.job(), program.payload(level=IsolationLevel(self.level))
         retried = False
         while True:
@@ -420,7 +427,7 @@ class SandboxPool:
         self._num_by_preset[preset] += 1
         self._num_since_start[preset] += 1
         server = self._servers.get(preset)
-        if server is None or self._queue.is_closed:
+        if server is None or self._queue.is_closed or self._preload:
             return
         is_old = time.monotonic() - server.started_at > RECYCLE_AFTER_S
         if is_old or self._num_since_start[preset] == RECYCLE_AFTER_PROGRAMS:
@@ -509,7 +516,9 @@ class SandboxPool:
 
     async def _new_server(self, level: IsolationLevel, preset: Preset) -> SlotServer:
         if not level.needs_image or (level is IsolationLevel.GVISOR and self.image is None and kernel.is_gvisor()):
-            return await start_fork_server(level, preset=preset, packages=self._packages)
+            return await start_fork_server(
+                level, preset=preset, packages=self._packages, preload=self._preload, start_s=self._start_s
+            )
         if self.image is None:
             raise LevelUnavailable("image", "no image was given")
         plan = ContainerPlan(

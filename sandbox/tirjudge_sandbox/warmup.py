@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from tirjudge_sandbox.jail import JailError
 from tirjudge_sandbox.packages import PackageFinder, Packages
+from tirjudge_sandbox.preload import Preload
 from tirjudge_sandbox.presets import Preset
 from tirjudge_sandbox.protocol import ONE_THREAD, SCRATCH
 
@@ -53,15 +54,16 @@ _ENVIRONMENT = {"HOME": SCRATCH, "LANG": "C.UTF-8", "TZ": "UTC", **ONE_THREAD}
 _SKIPPED_EXTENSIONS = ("_tkinter", "_test", "_xx", "_curses", "readline", "_dbm", "_gdbm", "nis")
 
 
-def warm_up(preset: Preset, *, packages: Packages) -> None:
+def warm_up(preset: Preset, *, packages: Packages, preload: Preload | None) -> None:
     """Prepare this interpreter for forking programs.
 
     Args:
         preset: packages to import.
         packages: packages that programs may import.
+        preload: module to load. None: none.
 
     Raises:
-        JailError: a package left threads running, which do not survive a fork.
+        JailError: the module could not be loaded, or a package left threads running, which do not survive a fork.
     """
     for name in _STANDARD:
         importlib.import_module(name)
@@ -70,6 +72,11 @@ def warm_up(preset: Preset, *, packages: Packages) -> None:
     for name in preset.packages:
         if name in packages.modules:
             _warm_up_package(name)
+    if preload is not None:
+        try:
+            preload.load()
+        except Exception as error:
+            raise JailError("preload", f"{type(error).__name__}: {error}") from error
     _add_site_builtins()
     for stream in (sys.stdout, sys.stderr):
         # Line buffering keeps the output of a killed program. Lone surrogates are escaped instead of raising an error.

@@ -42,6 +42,7 @@ from tirjudge_sandbox.jail import (
 )
 from tirjudge_sandbox.levels import IsolationLevel
 from tirjudge_sandbox.packages import Packages
+from tirjudge_sandbox.preload import Preload
 from tirjudge_sandbox.presets import Preset
 from tirjudge_sandbox.program import STARTED, become_program
 from tirjudge_sandbox.program_end import ProgramEnd, program_end
@@ -78,7 +79,8 @@ def main() -> NoReturn:
     die_with(config["parent"])
     packages = Packages.from_json(config["packages"])
     try:
-        warm_up(Preset(config["preset"]), packages=packages)
+        preload = config.get("preload")
+        warm_up(Preset(config["preset"]), packages=packages, preload=Preload(**preload) if preload else None)
         die_first_of_memory()
         jail = enter(IsolationLevel(config["level"]), packages=packages.paths)
     except JailError as error:

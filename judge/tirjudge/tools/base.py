@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tirjudge.tools.functions import CallAccount
-from tirjudge.types import CandidateCode, ToolResult
+from tirjudge.types import CandidateCode, JudgeRequest, ToolResult
 
 Bindings = Mapping[str, str | Mapping[str, str]]
 """Variables for a program: name -> text, or name -> (label -> text)."""
@@ -26,6 +26,10 @@ class ToolContext:
     """What happens when a program executes a text of `watched` in its own process."""
     account: CallAccount = field(default_factory=CallAccount)
     """Account of the judgment for function calls."""
+    request: JudgeRequest | None = None
+    """The request that is judged. None: programs run without a judgment."""
+    responses: Mapping[str, str] = field(default_factory=dict)
+    """Label of each shown response, or the empty text for a single one -> its text."""
 
 
 class Tool(Protocol):

@@ -26,7 +26,7 @@ from typing import Any, Literal, Protocol, get_type_hints
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError, create_model
 
 from tirjudge.kinds import Kinds
-from tirjudge.types import MAX_FUNCTIONS, CandidateCode, ExecResult, Text
+from tirjudge.types import MAX_FUNCTIONS, CallRecord, CandidateCode, ExecResult, JudgeRequest, Text
 
 _MAX_PROBLEM_CHARS = 400
 
@@ -199,6 +199,14 @@ class CallContext:
 
     run_candidate: CandidateRunner
     """Runs the code of a candidate in the sandbox of the program that called."""
+    request: JudgeRequest | None = None
+    """The request that is judged, with its own evidence. None: programs run without a judgment."""
+    responses: Mapping[str, str] = field(default_factory=dict)
+    """Label of each shown response, or the empty text for a single one -> its text."""
+    calls: Sequence[CallRecord] = ()
+    """Calls of the program that have ended, in their order: those of this sequence and no other can be cited."""
+    sources: dict[str, str] = field(default_factory=dict)
+    """Stores that the call queries -> their SHA-256. The handler fills it in for the record."""
 
 
 Handler = Callable[[Mapping[str, Any], CallContext], Awaitable[Any]]
@@ -350,6 +358,10 @@ class Offer:
     """What happens when the program executes a text of `watched` in its own process: it is reported, or also refused."""
     watched: Sequence[str] = ()
     """Names of the bindings with texts of candidates."""
+    request: JudgeRequest | None = None
+    """The request that is judged. None: programs run without a judgment."""
+    responses: Mapping[str, str] = field(default_factory=dict)
+    """As in `CallContext`."""
 
 
 class FunctionOptions(BaseModel):

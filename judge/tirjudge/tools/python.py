@@ -46,6 +46,8 @@ class PythonTool:
             account=context.account,
             candidate_code=context.candidate_code,
             watched=context.watched,
+            request=context.request,
+            responses=context.responses,
         )
         return await self.sandbox.run(source, bindings=context.bindings, offer=offer)
 

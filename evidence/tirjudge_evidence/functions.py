@@ -1,0 +1,215 @@
+"""The tool `evidence`: functions with which a judge's programs query stores.
+
+    tirjudge serve --tool evidence:stores.toml
+
+Each function takes the name of a store first. A program may use the registered stores and those that came with its request,
+and no others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from tirjudge.tools.functions import Budget, CallContext, FunctionKind, ToolError, ToolFunction, checker, to_json_value
+from tirjudge.tools.settings_file import read_settings
+from tirjudge.types import StoreKind, Text
+from tirjudge_evidence.stores import Attaching, Store, StoreSettings, open_attaching, open_store
+
+BUDGET = Budget(calls=256, seconds=60.0)
+"""Default limits of the queries of one judgment."""
+
+MAX_STORES = 64
+"""Maximum number of registered stores."""
+
+
+class EvidenceSettings(BaseModel):
+    """The settings file of `--tool evidence:FILE`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    store: list[StoreSettings] = Field(default_factory=list, max_length=MAX_STORES)
+
+
+@dataclass(slots=True, kw_only=True)
+class Stores:
+    """All stores that are open."""
+
+    registered: Mapping[str, Store]
+    stack: AsyncExitStack
+    _attaching: Attaching | None = None
+    _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def find(self, name: str, *, context: CallContext) -> Store:
+        """Return a store that the program may use, and note it for the record.
+
+        Raises:
+            ToolError: no such store.
+        """
+        attached = context.request.evidence or () if context.request is not None else ()
+        item = next((each for each in attached if each.name == name), None)
+        if item is not None:
+            async with self._opening:
+                if self._attaching is None:
+                    self._attaching = await self.stack.enter_async_context(open_attaching())
+            store = self._attaching.open(item)
+        elif name in self.registered:
+            store = self.registered[name]
+        else:
+            known = ", ".join([*(each.name for each in attached), *self.registered]) or "none"
+            raise ToolError(f"store {name!r} does not exist; available: {known}")
+        context.sources[name] = store.card.sha256
+        return store
+
+
+class _InStore(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    store: Text
+    """Name of the store."""
+
+
+class SqlArguments(_InStore):
+    """Arguments of `sql`."""
+
+    query: Text
+    params: list[JsonValue] | dict[str, JsonValue] = Field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """A function that queries a store of certain kinds."""
+
+    name: str
+    signature: str
+    description: str
+    arguments: type[_InStore]
+    kinds: frozenset[StoreKind]
+    version: str = "1"
+
+
+OPERATIONS: tuple[Operation, ...] = (
+    Operation(
+        name="sql",
+        signature="(store, query, params=[])",
+        description="runs one SELECT of SQL (DuckDB) on tables; a list of dicts, at most 1000 rows. ? marks a parameter.",
+        arguments=SqlArguments,
+        kinds=frozenset({"table"}),
+    ),
+)
+"""Functions that query a store. Their arguments after `store` are those of the operation of that name in `inside`."""
+
+
+def _function(operation: Operation, *, stores: Stores) -> ToolFunction:
+    async def handle(values: Mapping[str, Any], context: CallContext) -> Any:
+        arguments = dict(values)
+        store = await stores.find(arguments.pop("store"), context=context)
+        if store.card.kind not in operation.kinds:
+            raise ToolError(f"{store.card.name} is a store of kind {store.card.kind}, which has no {operation.name}")
+        return await store.ask(operation.name, **arguments)
+
+    return _tool(
+        operation.name,
+        signature=operation.signature,
+        description=operation.description,
+        arguments=operation.arguments,
+        handle=handle,
+        version=operation.version,
+    )
+
+
+def _tool(
+    name: str,
+    *,
+    signature: str,
+    description: str,
+    arguments: type[BaseModel],
+    handle: Callable[[Mapping[str, Any], CallContext], Awaitable[Any]],
+    version: str = "1",
+) -> ToolFunction:
+    return ToolFunction(
+        name=name,
+        signature=signature,
+        description=description,
+        parameters=tuple(arguments.model_fields),
+        handle=handle,
+        check=checker(arguments),
+        to_json=to_json_value,
+        input_schema=arguments.model_json_schema(),
+        output_schema=None,
+        version=version,
+        budget=BUDGET,
+        is_deterministic=True,
+    )
+
+
+class _Nothing(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+def _listing(stores: Stores) -> ToolFunction:
+    async def handle(values: Mapping[str, Any], context: CallContext) -> Any:
+        attached = context.request.evidence or () if context.request is not None else ()
+        names = dict.fromkeys([*(item.name for item in attached), *stores.registered])
+        cards = []
+        for name in names:
+            store = await stores.find(name, context=context)
+            described = {} if store.card.lines else await store.ask("describe")
+            cards.append(store.card.model_copy(update=described).model_dump(mode="json"))
+        return cards
+
+    return _tool(
+        "stores",
+        signature="()",
+        description=_described(stores),
+        arguments=_Nothing,
+        handle=handle,
+    )
+
+
+def _described(stores: Stores) -> str:
+    """Return the sentence of the prompt that presents the registered stores."""
+    lines = [
+        f"{store.card.name} ({store.card.kind}, {store.card.world} world): {'; '.join(store.card.lines)}"
+        for store in stores.registered.values()
+    ]
+    return " ".join(["lists the stores of evidence with their contents.", *lines])
+
+
+@asynccontextmanager
+async def open_stores(settings: EvidenceSettings, *, folder: Path = Path()) -> AsyncIterator[Stores]:
+    """Open registered stores, and close them at the end of the block.
+
+    Raises:
+        ValueError, ToolUnavailable, SandboxUnavailable: as in `stores.open_store`; also two stores of the same name.
+    """
+    async with AsyncExitStack() as stack:
+        registered: dict[str, Store] = {}
+        for each in settings.store:
+            if each.name in registered:
+                raise ValueError(f"store: two stores named {each.name!r}")
+            registered[each.name] = await stack.enter_async_context(open_store(each, folder=folder))
+        yield Stores(registered=registered, stack=stack)
+
+
+def functions_of(stores: Stores) -> Sequence[ToolFunction]:
+    """Return the functions of programs for open stores."""
+    return [_listing(stores), *(_function(operation, stores=stores) for operation in OPERATIONS)]
+
+
+@asynccontextmanager
+async def _open(path: str) -> AsyncIterator[Sequence[ToolFunction]]:
+    settings, folder = EvidenceSettings(), Path()
+    if path:
+        settings, folder = read_settings(path, EvidenceSettings, tool="evidence"), Path(path).parent
+    async with open_stores(settings, folder=folder) as stores:
+        yield functions_of(stores)
+
+
+KIND = FunctionKind(name="evidence", open=_open)

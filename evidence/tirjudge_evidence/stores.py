@@ -1,0 +1,320 @@
+"""Stores of evidence: their settings, and their opening.
+
+A registered store is held by an isolated process (`inside/held.py`), which forks a process for each query. A store that comes
+with a request is opened by the process of each query and belongs to that request alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import os
+import sysconfig
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from tirjudge.errors import SandboxUnavailable, ToolUnavailable
+from tirjudge.tools.functions import ToolError
+from tirjudge.types import AttachedStore, Outcome, StoreCard, StoreKind, World
+from tirjudge_sandbox import Limits, SandboxPool
+from tirjudge_sandbox.preload import Preload
+
+MAX_STORE_BYTES = 1 << 30
+"""Maximum total size of the files of a registered store."""
+
+OPENING_S = 120.0
+"""Maximum time in seconds for opening a store."""
+
+FORMATS: Mapping[StoreKind, Mapping[str, str]] = {
+    "table": {
+        ".csv": "csv",
+        ".parquet": "parquet",
+        ".json": "json",
+        ".jsonl": "jsonl",
+        ".ndjson": "jsonl",
+        ".sqlite": "sqlite",
+        ".sqlite3": "sqlite",
+        ".db": "sqlite",
+    },
+    "graph": {".ttl": "turtle", ".nt": "n-triples", ".jsonld": "json-ld"},
+    "documents": {".txt": "text", ".md": "markdown", ".pdf": "pdf"},
+}
+"""Kind of store -> suffix of a file -> format."""
+
+KINDS: Sequence[StoreKind] = ("table",)
+"""Kinds of stores, each with a module of its name in `inside`."""
+
+PACKAGES: Mapping[StoreKind, Sequence[str]] = {
+    "table": ("duckdb",),
+    "graph": ("pyoxigraph", "pyshacl", "rdflib"),
+    "documents": ("pypdf",),
+}
+"""Kind of store -> distributions that its process needs."""
+
+_HELD = Path(__file__).parent / "inside" / "held.py"
+_SITE = sysconfig.get_path("platlib")
+_QUERY = "import tirjudge_held; tirjudge_held.answer(query, attached)"
+
+LIMITS = Limits(cpu_s=5.0, wall_s=8.0, memory_mb=1024, output_bytes=(1 << 20) + 4096, source_bytes=48 << 20)
+"""Limits of a query."""
+
+
+class StoreFile(BaseModel):
+    """A file of a registered store."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: Path
+    """Path, relative to the settings file."""
+    name: str | None = None
+    """Name of the table or document. None: the file's name."""
+    format: str | None = None
+    """Format. None: from the suffix."""
+
+
+class StoreSettings(BaseModel):
+    """A registered store, an entry `[[store]]` of the settings file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
+    kind: StoreKind
+    files: list[StoreFile] = Field(min_length=1, max_length=10_000)
+    authority: int = 0
+    valid_from: date | None = None
+    valid_until: date | None = None
+    world: World = "open"
+    ontology: list[StoreFile] = Field(default_factory=list)
+    """Graphs: files with classes and properties (TBox). They are part of the graph."""
+    shapes: list[StoreFile] = Field(default_factory=list)
+    """Graphs: files with SHACL shapes. They are not part of the graph."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_paths(cls, values: Any) -> Any:
+        """Accept a path in place of a file."""
+        if isinstance(values, dict):
+            values = dict(values)
+            for name in ("files", "ontology", "shapes"):
+                if isinstance(values.get(name), list):
+                    values[name] = [{"path": each} if isinstance(each, str) else each for each in values[name]]
+        return values
+
+    @model_validator(mode="after")
+    def _check_dates(self) -> StoreSettings:
+        if self.valid_from and self.valid_until and self.valid_from > self.valid_until:
+            raise ValueError(f"valid_from: {self.valid_from} is after valid_until: {self.valid_until}")
+        return self
+
+
+@dataclass(slots=True, kw_only=True)
+class _HeldFile:
+    """A file that was read, and how to notice that it changed."""
+
+    path: Path
+    sha256: str
+    signature: tuple[int, int, int]
+
+    def check(self) -> None:
+        """Raises ToolError if the file on disk is no longer the one that was read."""
+        try:
+            signature = _signature(self.path)
+            if signature == self.signature:
+                return
+            changed = hashlib.sha256(self.path.read_bytes()).hexdigest() != self.sha256
+        except OSError as error:
+            raise ToolError(f"{self.path.name}: the file of the store is gone: {error.strerror}") from error
+        if changed:
+            raise ToolError(
+                f"{self.path.name}: the file of the store changed after it was opened; open the store again"
+            )
+        self.signature = signature
+
+
+@dataclass(slots=True, kw_only=True)
+class Store:
+    """An open store."""
+
+    card: StoreCard
+    pool: SandboxPool
+    """Runs the queries."""
+    attached: str = ""
+    """JSON of the store, if each query opens it."""
+    files: Sequence[_HeldFile] = ()
+
+    async def ask(self, operation: str, **arguments: Any) -> Any:
+        """Run a query in a process of its own.
+
+        Raises:
+            ToolError: the query is wrong, exceeded a limit, or the store changed on disk.
+            SandboxUnavailable: the query could not run, for a reason outside it.
+        """
+        for file in self.files:
+            await asyncio.to_thread(file.check)
+        query = json.dumps({"operation": operation, "arguments": arguments})
+        result = await self.pool.run(_QUERY, bindings={"query": query, "attached": self.attached})
+        if result.outcome is Outcome.OK and not result.truncated:
+            answer = json.loads(result.stdout)
+            if "error" in answer:
+                raise ToolError(answer["error"])
+            return answer["result"]
+        if result.outcome is Outcome.TIMEOUT:
+            raise ToolError(f"the query was stopped after {LIMITS.cpu_s:g} s; ask for less")
+        if result.outcome is Outcome.OOM:
+            raise ToolError(f"the query needs more than {LIMITS.memory_mb} MiB; ask for less")
+        raise ToolError(f"the query ended with {result.outcome}: {result.error or 'no answer'}")
+
+
+@asynccontextmanager
+async def open_store(settings: StoreSettings, *, folder: Path = Path(), slots: int = 2) -> AsyncIterator[Store]:
+    """Open a registered store, and close it at the end of the block.
+
+    Args:
+        settings: the store.
+        folder: folder that its paths are relative to.
+        slots: number of concurrent queries.
+
+    Raises:
+        ValueError: a file does not exist, is too large, has an unknown format, or cannot be read.
+        ToolUnavailable: the library of the kind is not installed.
+        SandboxUnavailable: no isolation works here.
+    """
+    held: list[_HeldFile] = []
+    store: dict[str, Any] = {"kind": settings.kind}
+    for part in ("files", "ontology", "shapes"):
+        listed = []
+        for file in getattr(settings, part):
+            path, named = _existing(settings.name, folder / file.path), file.name or file.path.name
+            found = await asyncio.to_thread(_held_file, path)
+            held.append(found)
+            format = file.format or _format_of(path, kind=settings.kind, store=settings.name)
+            listed.append({"name": named, "format": format, "path": str(path), "sha256": found.sha256, "part": part})
+        store["files"] = [*store.get("files", ()), *listed]
+    num_bytes = sum(file.path.stat().st_size for file in held)
+    if num_bytes > MAX_STORE_BYTES:
+        raise ValueError(f"{settings.name}: the files have {num_bytes:,} bytes, the limit is {MAX_STORE_BYTES:,}")
+    digest = store_digest([(each["part"], each["name"], each["format"], each["sha256"]) for each in store["files"]])
+    async with _open_pool({"store": store}, kind=settings.kind, slots=slots, name=settings.name) as pool:
+        card = StoreCard(
+            name=settings.name,
+            kind=settings.kind,
+            sha256=digest,
+            authority=settings.authority,
+            valid_from=settings.valid_from,
+            valid_until=settings.valid_until,
+            world=settings.world,
+            num_bytes=num_bytes,
+        )
+        opened = Store(card=card, pool=pool, files=held)
+        opened.card = card.model_copy(update=await opened.ask("describe"))
+        yield opened
+
+
+@dataclass(slots=True)
+class Attaching:
+    """Opens the stores that come with requests: one pool for each kind, which holds no store."""
+
+    pools: Mapping[StoreKind, SandboxPool]
+
+    def open(self, item: AttachedStore) -> Store:
+        """Return a store of a request. It is opened by each query; a file that cannot be read fails there."""
+        files = [each.model_dump() | {"part": each.part} for each in item.files]
+        digest = store_digest(
+            [(each.part, each.name, each.format, hashlib.sha256(each.content).hexdigest()) for each in item.files]
+        )
+        encoded = [
+            {**each, "data": base64.b64encode(file.content).decode()}
+            for each, file in zip(files, item.files, strict=True)
+        ]
+        card = StoreCard(
+            name=item.name,
+            kind=item.kind,
+            sha256=digest,
+            authority=item.authority,
+            valid_from=item.valid_from,
+            valid_until=item.valid_until,
+            world=item.world,
+            num_bytes=sum(len(file.content) for file in item.files),
+        )
+        attached = json.dumps({"kind": item.kind, "files": encoded})
+        return Store(card=card, pool=self.pools[item.kind], attached=attached)
+
+
+@asynccontextmanager
+async def open_attaching(*, slots: int = 2) -> AsyncIterator[Attaching]:
+    """Open the pools for stores that come with requests."""
+    async with AsyncExitStack() as stack:
+        pools: dict[StoreKind, SandboxPool] = {
+            kind: await stack.enter_async_context(
+                _open_pool({"imports": [kind]}, kind=kind, slots=slots, name=f"attached {kind}")
+            )
+            for kind in KINDS
+        }
+        yield Attaching(pools)
+
+
+@asynccontextmanager
+async def _open_pool(
+    settings: Mapping[str, Any], *, kind: StoreKind, slots: int, name: str
+) -> AsyncIterator[SandboxPool]:
+    preload = Preload(name="tirjudge_held", path=str(_HELD), folder=_SITE, settings=json.dumps(settings))
+    pool = SandboxPool(
+        slots=slots, limits=LIMITS, max_limits=LIMITS, packages=PACKAGES[kind], preload=preload, start_s=OPENING_S
+    )
+    try:
+        await pool.start()
+    except SandboxUnavailable as error:
+        failures: Sequence[Any] = getattr(error, "failures", ())
+        refused = next((each.problem for each in failures if "ModuleNotFoundError" in each.problem), None)
+        if refused is not None:
+            raise ToolUnavailable(f"{name}: {refused}; pip install 'tirjudge[evidence]'") from error
+        problem = next((each.problem for each in failures if each.problem.startswith("preload: ValueError: ")), None)
+        if problem is not None:
+            raise ValueError(f"{name}: {problem.removeprefix('preload: ValueError: ')}") from error
+        raise
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
+def store_digest(files: Sequence[tuple[str, str, str, str]]) -> str:
+    """Return the SHA-256 of a store, from the part, name, format and SHA-256 of each of its files."""
+    return hashlib.sha256(json.dumps(sorted(files), separators=(",", ":")).encode()).hexdigest()
+
+
+def _existing(store: str, path: Path) -> Path:
+    resolved = path.resolve()
+    if not resolved.is_file():
+        raise ValueError(f"{store}: {path}: no such file")
+    return resolved
+
+
+def _held_file(path: Path) -> _HeldFile:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size > MAX_STORE_BYTES:
+            raise ValueError(f"{path}: more than {MAX_STORE_BYTES:,} bytes")
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return _HeldFile(path=path, sha256=digest.hexdigest(), signature=_signature(path))
+
+
+def _signature(path: Path) -> tuple[int, int, int]:
+    status = path.stat()
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def _format_of(path: Path, *, kind: StoreKind, store: str) -> str:
+    formats = FORMATS[kind]
+    if path.suffix.lower() not in formats:
+        raise ValueError(f"{store}: {path.name}: unknown suffix; a store of kind {kind} takes {', '.join(formats)}")
+    return formats[path.suffix.lower()]
