@@ -12,6 +12,7 @@ import asyncio
 import os
 import sqlite3
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,7 @@ def corpus() -> sqlite3.Connection:
 def create_server() -> MCPServer:
     server = MCPServer("toy-search", version="2.1")
     database = corpus()
+    weakref.finalize(server, database.close)
 
     @server.tool(annotations=READ_ONLY)
     def search(query: str, limit: int = 5) -> list[Page]:
