@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -82,6 +82,26 @@ class SqlArguments(_InStore):
     params: list[JsonValue] | dict[str, JsonValue] = Field(default_factory=list)
 
 
+class SparqlArguments(_InStore):
+    """Arguments of `sparql` and `ask`."""
+
+    query: Text
+
+
+class IsAArguments(_InStore):
+    """Arguments of `is_a`."""
+
+    thing: Text
+    cls: Text
+
+
+class ShaclArguments(_InStore):
+    """Arguments of `shacl`."""
+
+    data: Text = ""
+    format: Literal["turtle", "json-ld", "n-triples"] = "turtle"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """A function that queries a store of certain kinds."""
@@ -101,6 +121,43 @@ OPERATIONS: tuple[Operation, ...] = (
         description="runs one SELECT of SQL (DuckDB) on tables; a list of dicts, at most 1000 rows. ? marks a parameter.",
         arguments=SqlArguments,
         kinds=frozenset({"table"}),
+    ),
+    Operation(
+        name="sparql",
+        signature="(store, query)",
+        description=(
+            "runs one SPARQL query on a graph. SELECT: a list of dicts, variable -> value; CONSTRUCT, DESCRIBE: of {s, p, o}; "
+            "at most 1000. The store's prefixes need no PREFIX line."
+        ),
+        arguments=SparqlArguments,
+        kinds=frozenset({"graph"}),
+    ),
+    Operation(
+        name="ask",
+        signature="(store, query)",
+        description="runs one SPARQL ASK query on a graph; True or False.",
+        arguments=SparqlArguments,
+        kinds=frozenset({"graph"}),
+    ),
+    Operation(
+        name="is_a",
+        signature="(store, thing, cls)",
+        description=(
+            "whether a graph entails that a thing is in a class: True, False, or None if it does not say. Names are IRIs, "
+            "prefixed names, local names or labels."
+        ),
+        arguments=IsAArguments,
+        kinds=frozenset({"graph"}),
+    ),
+    Operation(
+        name="shacl",
+        signature='(store, data="", format="turtle")',
+        description=(
+            "validates the nodes of data, added to a graph, against the store's shapes, or the whole graph without data: "
+            "{conforms, results: [{focus, path, value, shape, severity, message}]}."
+        ),
+        arguments=ShaclArguments,
+        kinds=frozenset({"graph"}),
     ),
 )
 """Functions that query a store. Their arguments after `store` are those of the operation of that name in `inside`."""

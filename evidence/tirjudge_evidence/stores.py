@@ -49,8 +49,11 @@ FORMATS: Mapping[StoreKind, Mapping[str, str]] = {
 }
 """Kind of store -> suffix of a file -> format."""
 
-KINDS: Sequence[StoreKind] = ("table",)
+KINDS: Sequence[StoreKind] = ("table", "graph")
 """Kinds of stores, each with a module of its name in `inside`."""
+
+MODULES: Mapping[StoreKind, Sequence[str]] = {"graph": ("graph", "shapes")}
+"""Kind of store -> modules of `inside` that its process imports, if it is not only the module of its name."""
 
 PACKAGES: Mapping[StoreKind, Sequence[str]] = {
     "table": ("duckdb",),
@@ -188,7 +191,7 @@ async def open_store(settings: StoreSettings, *, folder: Path = Path(), slots: i
         SandboxUnavailable: no isolation works here.
     """
     held: list[_HeldFile] = []
-    store: dict[str, Any] = {"kind": settings.kind}
+    store: dict[str, Any] = {"kind": settings.kind, "world": settings.world}
     for part in ("files", "ontology", "shapes"):
         listed = []
         for file in getattr(settings, part):
@@ -244,7 +247,7 @@ class Attaching:
             world=item.world,
             num_bytes=sum(len(file.content) for file in item.files),
         )
-        attached = json.dumps({"kind": item.kind, "files": encoded})
+        attached = json.dumps({"kind": item.kind, "world": item.world, "files": encoded})
         return Store(card=card, pool=self.pools[item.kind], attached=attached)
 
 
@@ -254,7 +257,7 @@ async def open_attaching(*, slots: int = 2) -> AsyncIterator[Attaching]:
     async with AsyncExitStack() as stack:
         pools: dict[StoreKind, SandboxPool] = {
             kind: await stack.enter_async_context(
-                _open_pool({"imports": [kind]}, kind=kind, slots=slots, name=f"attached {kind}")
+                _open_pool({"imports": MODULES.get(kind, (kind,))}, kind=kind, slots=slots, name=f"attached {kind}")
             )
             for kind in KINDS
         }

@@ -26,7 +26,8 @@ _store: Any = None
 
 
 def load(settings: Mapping[str, Any]) -> None:
-    """Open the store of the settings, or import the libraries only.
+    """Open the store of the settings, or import the libraries only. A store may have a method `prepare` for what its queries
+    share.
 
     Args:
         settings: `imports`, names of modules to import; and `store`: None or the `kind`, the `files` (`name`, `format`,
@@ -42,6 +43,8 @@ def load(settings: Mapping[str, Any]) -> None:
         store = dict(settings["store"])
         store["files"] = [{**each, "data": _read(each)} for each in store["files"]]
         _store = _opened(store)
+        if hasattr(_store, "prepare"):
+            _store.prepare()
 
 
 def answer(query: str, attached: str = "") -> None:
