@@ -1,8 +1,8 @@
 """Membership of classes: what a graph entails about `thing is a class`, and what it excludes.
 
-Used of RDFS and OWL: `rdf:type`, `rdfs:subClassOf`, `rdfs:subPropertyOf`, `rdfs:domain`, `rdfs:range`, `owl:equivalentClass`,
-`owl:intersectionOf`, `owl:unionOf`, `owl:disjointWith`, `owl:complementOf`, `owl:disjointUnionOf`, `owl:AllDisjointClasses`. Each
-closure visits a node once, so cycles end.
+RDFS: `rdf:type`, `rdfs:subClassOf`, `rdfs:subPropertyOf`, `rdfs:domain`, `rdfs:range`. OWL: `owl:equivalentClass`,
+`owl:intersectionOf`, `owl:unionOf`, `owl:disjointWith`, `owl:complementOf`, `owl:disjointUnionOf`,
+`owl:AllDisjointClasses`. Each closure visits a node once, so cycles end.
 """
 
 from __future__ import annotations
@@ -26,12 +26,11 @@ _TYPE, _FIRST, _REST, _NIL = (_named(RDF + name) for name in ("type", "first", "
 _SUB_CLASS, _SUB_PROPERTY, _DOMAIN, _RANGE, _CLASS, _RESOURCE = (
     _named(RDFS + name) for name in ("subClassOf", "subPropertyOf", "domain", "range", "Class", "Resource")
 )
-_EQUIVALENT, _DISJOINT, _COMPLEMENT, _INTERSECTION, _UNION, _DISJOINT_UNION, _MEMBERS, _THING, _OWL_CLASS = (
-    _named(OWL + name)
-    for name in (
-        "equivalentClass disjointWith complementOf intersectionOf unionOf disjointUnionOf members Thing Class".split()
-    )
+_EQUIVALENT, _INTERSECTION, _UNION = (_named(OWL + name) for name in ("equivalentClass", "intersectionOf", "unionOf"))
+_DISJOINT, _COMPLEMENT, _DISJOINT_UNION = (
+    _named(OWL + name) for name in ("disjointWith", "complementOf", "disjointUnionOf")
 )
+_MEMBERS, _THING, _OWL_CLASS = (_named(OWL + name) for name in ("members", "Thing", "Class"))
 
 
 class Classes:

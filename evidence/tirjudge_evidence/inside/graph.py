@@ -1,7 +1,7 @@
 """Knowledge graphs in pyoxigraph: Turtle, N-Triples and JSON-LD files, queried with SPARQL.
 
-All triples of the files and of the ontology are in one graph in memory; the shapes are kept apart. Blank nodes are numbered in
-the order of the files, so the same files give the same answers.
+All triples of the files and of the ontology are in one graph in memory; the shapes are kept apart. Blank nodes are
+numbered in the order of the files, so the same files give the same answers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import quote
 import pyoxigraph
 from classes import Classes
 from sparql_text import check_query
-from terms import PREFIXES, RDF, RDFS, SKOS, local_name, shortened, to_python
+from terms import OWL, PREFIXES, RDF, RDFS, local_name, shortened, to_python
 
 MAX_ROWS = 1000
 """Maximum number of rows of a result."""
@@ -30,6 +30,7 @@ FORMATS = {
     "json-ld": pyoxigraph.RdfFormat.JSON_LD,
 }
 
+_BUILT_IN = (RDF, RDFS, OWL)
 _CLASSES = "SELECT ?c (COUNT(?s) AS ?n) { ?s a ?c } GROUP BY ?c ORDER BY DESC(?n) ?c"
 _DECLARED = (
     "SELECT DISTINCT ?c { { ?c a owl:Class } UNION { ?c a rdfs:Class } UNION { ?c rdfs:subClassOf ?d } } ORDER BY ?c"
@@ -70,12 +71,12 @@ class Graph:
         theirs = {name: start for name, start in self._prefixes.items() if PREFIXES.get(name) != start}
         properties = []
         for iri, number in counts.items():
-            if iri.startswith((RDF, RDFS)) or iri.startswith(PREFIXES["owl"]):
+            if iri.startswith(_BUILT_IN):
                 continue
             domain, range = ("|".join(ends.get((iri, end), ["any"])) for end in ("domain", "range"))
             declared = "" if domain == range == "any" else f" {domain} -> {range}"
             properties.append(f"{self._short(iri)}{declared} ({number:,})")
-        own = [(iri, number) for iri, number in classes.items() if not iri.startswith((RDF, RDFS, PREFIXES["owl"]))]
+        own = [(iri, number) for iri, number in classes.items() if not iri.startswith(_BUILT_IN)]
         lines = [
             _line("prefixes", [f"{name}: <{start}>" for name, start in sorted(theirs.items())]),
             _line("classes", [f"{self._short(iri)} ({number:,})" for iri, number in own]),
@@ -110,7 +111,7 @@ class Graph:
         return bool(found)
 
     def is_a(self, thing: str, cls: str) -> bool | None:
-        """Return whether the graph entails that a thing is in a class. None: the graph does not say, and its world is open."""
+        """Return whether the graph entails that a thing is in a class. None: it does not say, and its world is open."""
         member = self._classes.membership(self._node(thing), self._node(cls, is_class=True))
         return False if member is None and self._is_closed else member
 

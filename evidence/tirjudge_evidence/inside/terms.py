@@ -31,13 +31,9 @@ PREFIXES: Mapping[str, str] = {
 """Prefixes that queries may use in every store. A file may declare them otherwise."""
 
 _MAX_DIGITS = 4000
-_WHOLE = frozenset(
-    XSD + name
-    for name in (
-        "integer int long short byte nonNegativeInteger positiveInteger nonPositiveInteger negativeInteger "
-        "unsignedInt unsignedLong unsignedShort unsignedByte"
-    ).split()
-)
+_SIZES = ("int", "long", "short", "byte", "unsignedInt", "unsignedLong", "unsignedShort", "unsignedByte")
+_SIGNS = ("nonNegativeInteger", "positiveInteger", "nonPositiveInteger", "negativeInteger")
+_WHOLE = frozenset(XSD + name for name in ("integer", *_SIZES, *_SIGNS))
 _REAL = frozenset(XSD + name for name in ("decimal", "double", "float"))
 
 
