@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,7 +18,8 @@ class Preload:
     """A module to load. Programs import it by its name and find it as it was left.
 
     The module may import the files beside it by their names. It must leave no thread
-    running, because threads do not survive a fork.
+    running, because threads do not survive a fork. It may have a function `rehearse`, a generator of short steps: each
+    process takes them while it waits for its program.
     """
 
     name: str
@@ -33,6 +35,11 @@ class Preload:
     def to_json(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
         return asdict(self)
+
+    @property
+    def rehearsal(self) -> Callable[[], Iterable[object]] | None:
+        """The function `rehearse` of the loaded module. None: it has none."""
+        return getattr(sys.modules[self.name], "rehearse", None)
 
     def load(self) -> None:
         """Load the module into this process."""

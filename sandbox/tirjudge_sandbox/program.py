@@ -12,10 +12,12 @@ import atexit
 import fcntl
 import json
 import os
+import select
 import socket
 import sys
 import threading
 import types
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from tirjudge_sandbox.candidate import call_in
@@ -42,7 +44,13 @@ _SOURCE = 3
 
 
 def become_program(
-    jail: Jail, setup: ProgramSetup, *, slot: int, channel: socket.socket, has_thread_limit: bool
+    jail: Jail,
+    setup: ProgramSetup,
+    *,
+    slot: int,
+    channel: socket.socket,
+    has_thread_limit: bool,
+    rehearsal: Callable[[], Iterable[object]] | None = None,
 ) -> NoReturn:
     """Isolate this process, wait for a job, and run its program.
 
@@ -53,9 +61,12 @@ def become_program(
         channel: socket to the slot. It delivers the job and the first three of `Descriptors`; the answer is `STARTED`
             or the reason why isolation failed.
         has_thread_limit: whether the slot limits the number of threads.
+        rehearsal: returns short steps to run while no job has arrived. None: none.
     """
     try:
         close_in(jail, setup, slot=slot)
+        if rehearsal is not None:
+            _rehearse(rehearsal, until=channel)
         packet, descriptors, _, _ = socket.recv_fds(channel, PACKET_BYTES, MAX_DESCRIPTORS)
         if not packet:  # the slot is dead
             os._exit(0)
@@ -67,6 +78,16 @@ def become_program(
     channel.send(STARTED)
     _keep_only(*descriptors)
     _run({name: _SOURCE + 1 + number for number, name in enumerate(job.channels)})
+
+
+def _rehearse(rehearsal: Callable[[], Iterable[object]], *, until: socket.socket) -> None:
+    """Run the steps of a preloaded module until a job arrives. The memory that they write is then this process's own, so that
+    the program does not wait for the kernel to copy it."""
+    poll = select.poll()
+    poll.register(until, select.POLLIN)
+    for _ in rehearsal():
+        if poll.poll(0):
+            return
 
 
 def _keep_only(source: int, stdout: int, stderr: int, *channels: int) -> None:

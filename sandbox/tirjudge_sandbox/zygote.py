@@ -79,8 +79,8 @@ def main() -> NoReturn:
     die_with(config["parent"])
     packages = Packages.from_json(config["packages"])
     try:
-        preload = config.get("preload")
-        warm_up(Preset(config["preset"]), packages=packages, preload=Preload(**preload) if preload else None)
+        preload = Preload(**config["preload"]) if config.get("preload") else None
+        warm_up(Preset(config["preset"]), packages=packages, preload=preload)
         die_first_of_memory()
         jail = enter(IsolationLevel(config["level"]), packages=packages.paths)
     except JailError as error:
@@ -93,7 +93,8 @@ def main() -> NoReturn:
         os.close(jail.mounter)
     number, slot_socket, cpu_clock = _serve_zygote(control)
     setup, channel, has_thread_limit = _serve_slot(slot_socket, jail=jail, cpu_clock=cpu_clock)
-    become_program(jail, setup, slot=number, channel=channel, has_thread_limit=has_thread_limit)
+    rehearsal = preload.rehearsal if preload else None
+    become_program(jail, setup, slot=number, channel=channel, has_thread_limit=has_thread_limit, rehearsal=rehearsal)
 
 
 # ----------------------------------------------------------------------------------------------------------------- zygote

@@ -24,6 +24,8 @@ MAX_ROWS = 1000
 MAX_LINE_CHARS = 2000
 """Maximum length of a line of the description."""
 
+_MAX_STEP_TRIPLES = 20_000
+
 FORMATS = {
     "turtle": pyoxigraph.RdfFormat.TURTLE,
     "n-triples": pyoxigraph.RdfFormat.N_TRIPLES,
@@ -62,7 +64,7 @@ class Graph:
         for row in self._run(_DECLARED):
             if _is_iri(row[0]):
                 classes.setdefault(row[0].value, 0)
-        counts = {row[0].value: to_python(row[1]) for row in self._run(_PROPERTIES)}
+        counts = dict(self._sizes)
         ends: dict[tuple[str, str], list[str]] = {}
         for row in self._run(_ENDS):
             if _is_iri(row[0]) and _is_iri(row[2]):
@@ -131,6 +133,20 @@ class Graph:
         """Compute what all queries of a store share."""
         assert self.description
         assert self._names is not None
+
+    def rehearse(self) -> Iterator[None]:
+        """Read the triples of one property after the other: reading counts references in the memory of each triple."""
+        bool(self._run("ASK {}"))
+        yield
+        for predicate, number in self._sizes:
+            if number <= _MAX_STEP_TRIPLES:
+                list(self._store.query(f"SELECT (COUNT(?o) AS ?n) {{ ?s <{predicate}> ?o }}"))
+                yield
+
+    @cached_property
+    def _sizes(self) -> list[tuple[str, int]]:
+        """Property -> number of its triples."""
+        return [(row[0].value, to_python(row[1])) for row in self._run(_PROPERTIES)]
 
     def _checked(self, query: str) -> Any:
         check_query(query)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,11 @@ class Table:
             lines.append(f"{quoted(name)}({shown}{more}), {rows:,} rows")
         return {"lines": lines, "size": {"tables": len(tables), "rows": num_rows}}
 
+    def rehearse(self) -> Iterator[None]:
+        """Run a small query, for the memory that any query writes."""
+        self.sql("SELECT count(*) FROM range(10) GROUP BY range % 2 ORDER BY 1")
+        yield
+
     def sql(self, query: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[dict[str, Any]]:
         """Run one statement that reads and return its rows, as column -> value."""
         statements = self._connection.extract_statements(query)
@@ -76,6 +81,9 @@ def open_store(files: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) 
     connection = duckdb.connect(
         ":memory:", config={"threads": 1, "async_threads": 0, "autoinstall_known_extensions": False}
     )
+    # Only attached databases are compressed. Filters and groups then take about a third of the time.
+    connection.execute("ATTACH ':memory:' AS evidence (COMPRESS)")
+    connection.execute("USE evidence")
     loaded: set[str] = set()
     for file in files:
         for name in _load(connection, file):
@@ -83,6 +91,7 @@ def open_store(files: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) 
                 raise ValueError(f"{file['name']}: a second table {name!r}")
             loaded.add(name)
     for statement in (
+        "CHECKPOINT",
         "SET autoload_known_extensions=false",
         "SET allow_community_extensions=false",
         "SET memory_limit='512MB'",
