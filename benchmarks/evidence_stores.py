@@ -2,10 +2,11 @@
 
     python -m benchmarks.evidence_stores --out benchmarks/results/evidence_stores.json
 
-The contents are generated from a seed. For each store: the time from its files to an open store, the first query, and later
-queries of each kind (point, filter, group-by), which alternate with an empty query of the same store and with an empty program
-of a plain sandbox. So the ratios do not depend on the load of the machine. Then 1,000 queries run one after the other, and the
-resources of this process and of the processes of the store are compared before and after.
+The contents are generated from a seed. For each store: the time from its files to an open store, the first query, and
+later queries of each kind (point, filter, group-by). They alternate with an empty query of the same store and with an
+empty program of a plain sandbox, so that `over_plain`, the ratio of the medians, depends less on the load of the machine.
+`pause_s` is the time between queries: a model thinks meanwhile, and the store prepares a process for the next query. Then
+1,000 queries run without a pause, and the resources of this process and of all its descendants are compared.
 
 `own_memory_mb` is the proportional set size: a page that processes share counts for each only in part.
 """
@@ -16,6 +17,7 @@ import asyncio
 import importlib.metadata
 import os
 import random
+import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -97,7 +99,9 @@ def write_table(folder: Path, *, rows: int, seed: int) -> StoreSettings:
     return StoreSettings.model_validate({"name": "t", "kind": "table", "files": ["loans.csv"]})
 
 
-async def measure(settings: StoreSettings, *, folder: Path, rounds: int, judgments: int) -> dict[str, Any]:
+async def measure(
+    settings: StoreSettings, *, folder: Path, rounds: int, judgments: int, pause_s: float
+) -> dict[str, Any]:
     """Return the figures of one store."""
     before = {process.pid for process in _descendants()}
     start = time.perf_counter()
@@ -115,9 +119,13 @@ async def measure(settings: StoreSettings, *, folder: Path, rounds: int, judgmen
             start = time.perf_counter()
             await plain.run("pass", bindings={})
             times["plain_program"].append(time.perf_counter() - start)
+            await asyncio.sleep(pause_s)
             for name, query in {"empty": _EMPTY[settings.kind], **queries}.items():
                 times[name].append(await _timed(store, *query))
-        found |= {name: _percentiles(each) for name, each in times.items()}
+                await asyncio.sleep(pause_s)
+        plain_s = statistics.median(times["plain_program"])
+        for name, each in times.items():
+            found[name] = _percentiles(each) | {"over_plain": round(statistics.median(each) / plain_s, 2)}
         of_store = [process for process in _descendants() if process.pid not in before]
         found["processes"] = _memory_of(of_store)
         found["judgments"] = await _grown(store, queries=[*queries.values()], number=judgments)
@@ -197,19 +205,23 @@ def main(
     rows: Annotated[int, typer.Option(help="Rows of the table.")] = 1_000_000,
     rounds: Annotated[int, typer.Option(help="Queries per figure.")] = 200,
     judgments: Annotated[int, typer.Option(help="Queries of the test for growth.")] = 1_000,
+    pause_s: Annotated[float, typer.Option(help="Time between measured queries in seconds.")] = 0.1,
     seed: Annotated[int, typer.Option(help="Seed of the contents.")] = 0,
     out: Out = None,
 ) -> None:
     """Measure, and print the result as JSON."""
     names = ("duckdb", "pyoxigraph", "pyshacl", "rdflib")
-    found: dict[str, Any] = {"versions": {name: importlib.metadata.version(name) for name in names}}
+    found: dict[str, Any] = {"pause_s": pause_s}
+    found["versions"] = {name: importlib.metadata.version(name) for name in names}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for settings in (
             write_graph(folder, triples=triples, seed=seed),
             write_table(folder, rows=rows, seed=seed),
         ):
-            found[settings.kind] = asyncio.run(measure(settings, folder=folder, rounds=rounds, judgments=judgments))
+            found[settings.kind] = asyncio.run(
+                measure(settings, folder=folder, rounds=rounds, judgments=judgments, pause_s=pause_s)
+            )
     report(found, out)
 
 

@@ -126,7 +126,7 @@ OPERATIONS: tuple[Operation, ...] = (
         name="sparql",
         signature="(store, query)",
         description=(
-            "runs one SPARQL query on a graph. SELECT: a list of dicts, variable -> value; CONSTRUCT, DESCRIBE: of {s, p, o}. "
+            "runs one SPARQL query on a graph. SELECT: a list of dicts, variable -> value; CONSTRUCT: of {s, p, o}. "
             "At most 1000. The store's prefixes need no PREFIX line."
         ),
         arguments=SparqlArguments,
