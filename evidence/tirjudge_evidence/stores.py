@@ -160,8 +160,8 @@ class Store:
             ToolError: the query is wrong, exceeded a limit, or the store changed on disk.
             SandboxUnavailable: the query could not run, for a reason outside it.
         """
-        for file in self.files:
-            await asyncio.to_thread(file.check)
+        if self.files:
+            await asyncio.to_thread(self._check_files)
         query = json.dumps({"operation": operation, "arguments": arguments})
         result = await self.pool.run(_QUERY, bindings={"query": query, "attached": self.attached})
         if result.outcome is Outcome.OK and not result.truncated:
@@ -174,6 +174,10 @@ class Store:
         if result.outcome is Outcome.OOM:
             raise ToolError(f"the query needs more than {LIMITS.memory_mb} MiB; ask for less")
         raise ToolError(f"the query ended with {result.outcome}: {result.error or 'no answer'}")
+
+    def _check_files(self) -> None:
+        for file in self.files:
+            file.check()
 
 
 @asynccontextmanager

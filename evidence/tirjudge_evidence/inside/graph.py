@@ -25,6 +25,10 @@ MAX_LINE_CHARS = 2000
 """Maximum length of a line of the description."""
 
 _MAX_STEP_TRIPLES = 20_000
+"""Maximum number of triples that a step of a rehearsal reads: 10 ms."""
+
+_MAX_REHEARSED_TRIPLES = 100_000
+"""Maximum number of triples that a rehearsal reads."""
 
 FORMATS = {
     "turtle": pyoxigraph.RdfFormat.TURTLE,
@@ -138,8 +142,10 @@ class Graph:
         """Read the triples of one property after the other: reading counts references in the memory of each triple."""
         bool(self._run("ASK {}"))
         yield
+        left = _MAX_REHEARSED_TRIPLES
         for predicate, number in self._sizes:
-            if number <= _MAX_STEP_TRIPLES:
+            left -= number
+            if number <= _MAX_STEP_TRIPLES and left >= 0:
                 list(self._store.query(f"SELECT (COUNT(?o) AS ?n) {{ ?s <{predicate}> ?o }}"))
                 yield
 
