@@ -231,7 +231,7 @@ def open_store(files: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) 
         from shapes import Shapes
 
         held = Shapes(shapes)
-    return Graph(store, prefixes=PREFIXES | prefixes, shapes=held, is_closed=settings.get("world") == "closed")
+    return Graph(store, prefixes={**PREFIXES, **prefixes}, shapes=held, is_closed=settings.get("world") == "closed")
 
 
 def parsed(file: Mapping[str, Any], *, prefix: str, prefixes: dict[str, str]) -> Iterator[Any]:

@@ -44,7 +44,8 @@ class Shapes:
         """
         self._graph = rdflib.Graph(bind_namespaces="none")
         for quad in quads:
-            self._graph.add((to_rdf(quad.subject), to_rdf(quad.predicate), to_rdf(quad.object)))
+            triple: Any = (to_rdf(quad.subject), to_rdf(quad.predicate), to_rdf(quad.object))
+            self._graph.add(triple)
         for name in _UNSUPPORTED:
             if (None, SH[name], None) in self._graph:
                 raise ValueError(f"shapes: sh:{name} is not supported; the core constraints of SHACL and sh:sparql are")
@@ -131,7 +132,7 @@ class Shapes:
             if isinstance(shape, rdflib.URIRef):
                 return str(shape)
             seen.add(shape)
-            around = [*self._graph.subjects(None, shape)]
+            around: list[Any] = [*self._graph.subjects(None, shape)]
             waiting += sorted(each for each in around if each not in seen)
         return "_:" + str(shape)
 
