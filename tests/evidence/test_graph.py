@@ -197,7 +197,7 @@ async def test_formats_give_the_same_triples(tmp_path: Path, attaching: Attachin
         ("Penguin", "Animal", True),
         ("Penguin", "Fish", False),
         ("Bird", "Penguin", None),
-        ("http://example.org/nobody", "Animal", None),
+        ("http://example.org/stranger", "Animal", None),
     ],
 )
 async def test_membership_follows_the_ontology(zoo: Store, thing: str, cls: str, expected: bool | None) -> None:
