@@ -8,19 +8,18 @@ and no others.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictInt
 
 from tirjudge.tools.functions import Budget, CallContext, FunctionKind, ToolError, ToolFunction, checker, to_json_value
 from tirjudge.tools.settings_file import read_settings
-from tirjudge.types import StoreKind, Text
-from tirjudge_evidence.stores import Attaching, Store, StoreSettings, open_attaching, open_store
+from tirjudge.types import AttachedStore, StoreKind, Text
+from tirjudge_evidence.stores import LazyPools, QueryStopped, Store, StoreSettings, open_attached, open_store, run_query
 
 BUDGET = Budget(calls=256, seconds=60.0)
 """Default limits of the queries of one judgment."""
@@ -42,23 +41,24 @@ class Stores:
     """All stores that are open."""
 
     registered: Mapping[str, Store]
-    stack: AsyncExitStack
-    _attaching: Attaching | None = None
-    _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    pools: LazyPools = field(default_factory=LazyPools)
+    """Pools that hold no store: they open the stores of requests, and prove."""
 
     async def find(self, name: str, *, context: CallContext) -> Store:
         """Return a store that the program may use, and note it for the record.
 
         Raises:
-            ToolError: no such store.
+            ToolError: no such store, or the request attaches a store with the name of a registered one.
         """
-        attached = context.request.evidence or () if context.request is not None else ()
+        attached = attached_to(context)
         item = next((each for each in attached if each.name == name), None)
+        if item is not None and name in self.registered:
+            raise ToolError(
+                f"two stores are named {name!r}: the request attaches one, and one is registered; the request must rename "
+                "its own"
+            )
         if item is not None:
-            async with self._opening:
-                if self._attaching is None:
-                    self._attaching = await self.stack.enter_async_context(open_attaching())
-            store = self._attaching.open(item)
+            store = await open_attached(item, pools=self.pools)
         elif name in self.registered:
             store = self.registered[name]
         else:
@@ -66,6 +66,11 @@ class Stores:
             raise ToolError(f"store {name!r} does not exist; available: {known}")
         context.sources[name] = store.card.sha256
         return store
+
+
+def attached_to(context: CallContext) -> Sequence[AttachedStore]:
+    """Return the stores that came with the request of a call."""
+    return (context.request.evidence or ()) if context.request is not None else ()
 
 
 class _InStore(BaseModel):
@@ -100,6 +105,31 @@ class ShaclArguments(_InStore):
 
     data: Text = ""
     format: Literal["turtle", "json-ld", "n-triples"] = "turtle"
+
+
+class SearchArguments(_InStore):
+    """Arguments of `search`."""
+
+    query: Text
+    limit: StrictInt = 5
+
+
+class QuoteArguments(_InStore):
+    """Arguments of `quote`."""
+
+    document: Text
+    start: StrictInt
+    end: StrictInt
+
+
+class ProveArguments(BaseModel):
+    """Arguments of `prove`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    goal: Text
+    given: list[Text] = Field(default_factory=list)
+    variables: dict[Text, Text] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +189,20 @@ OPERATIONS: tuple[Operation, ...] = (
         arguments=ShaclArguments,
         kinds=frozenset({"graph"}),
     ),
+    Operation(
+        name="search",
+        signature="(store, query, limit=5)",
+        description="searches documents for words; a list of {document, start, end, text, score}, best first.",
+        arguments=SearchArguments,
+        kinds=frozenset({"documents"}),
+    ),
+    Operation(
+        name="quote",
+        signature="(store, document, start, end)",
+        description="the exact text of a document between two offsets.",
+        arguments=QuoteArguments,
+        kinds=frozenset({"documents"}),
+    ),
 )
 """Functions that query a store. Their arguments after `store` are those of the operation of that name in `inside`."""
 
@@ -212,8 +256,7 @@ class _Nothing(BaseModel):
 
 def _listing(stores: Stores) -> ToolFunction:
     async def handle(values: Mapping[str, Any], context: CallContext) -> Any:
-        attached = context.request.evidence or () if context.request is not None else ()
-        names = dict.fromkeys([*(item.name for item in attached), *stores.registered])
+        names = dict.fromkeys([*(item.name for item in attached_to(context)), *stores.registered])
         cards = []
         for name in names:
             store = await stores.find(name, context=context)
@@ -226,6 +269,27 @@ def _listing(stores: Stores) -> ToolFunction:
         signature="()",
         description=_described(stores),
         arguments=_Nothing,
+        handle=handle,
+    )
+
+
+def _proving(stores: Stores) -> ToolFunction:
+    async def handle(values: Mapping[str, Any], context: CallContext) -> Any:
+        pool = await stores.pools.get("prover", settings={"store": {"kind": "prover", "files": []}})
+        try:
+            return await run_query(pool, "prove", values)
+        except QueryStopped:
+            return {"proved": None, "counterexample": None}
+
+    return _tool(
+        "prove",
+        signature="(goal, given=[], variables={})",
+        description=(
+            "whether the expression goal follows from those in given, for all values of the variables, such as "
+            "prove('x + y > 0', given=['x > 0', 'y >= 0'], variables={'x': 'Int', 'y': 'Real'}) (types: Int, Real, Bool); "
+            "{proved: True, False or None for unknown, counterexample}."
+        ),
+        arguments=ProveArguments,
         handle=handle,
     )
 
@@ -252,12 +316,18 @@ async def open_stores(settings: EvidenceSettings, *, folder: Path = Path()) -> A
             if each.name in registered:
                 raise ValueError(f"store: two stores named {each.name!r}")
             registered[each.name] = await stack.enter_async_context(open_store(each, folder=folder))
-        yield Stores(registered=registered, stack=stack)
+        stores = Stores(registered=registered)
+        stack.push_async_callback(stores.pools.close)
+        yield stores
 
 
 def functions_of(stores: Stores) -> Sequence[ToolFunction]:
     """Return the functions of programs for open stores."""
-    return [_listing(stores), *(_function(operation, stores=stores) for operation in OPERATIONS)]
+    return [
+        _listing(stores),
+        *(_function(operation, stores=stores) for operation in OPERATIONS),
+        _proving(stores),
+    ]
 
 
 @asynccontextmanager

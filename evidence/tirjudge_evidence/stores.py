@@ -49,25 +49,44 @@ FORMATS: Mapping[StoreKind, Mapping[str, str]] = {
 }
 """Kind of store -> suffix of a file -> format."""
 
-KINDS: Sequence[StoreKind] = ("table", "graph")
+KINDS: Sequence[StoreKind] = (
+    "table",
+    "graph",
+    "documents",
+)
 """Kinds of stores, each with a module of its name in `inside`."""
 
 MODULES: Mapping[StoreKind, Sequence[str]] = {"graph": ("graph", "shapes")}
 """Kind of store -> modules of `inside` that its process imports, if it is not only the module of its name."""
 
-PACKAGES: Mapping[StoreKind, Sequence[str]] = {
+PACKAGES: Mapping[str, Sequence[str]] = {
     "table": ("duckdb",),
     "graph": ("pyoxigraph", "pyshacl", "rdflib"),
     "documents": ("pypdf",),
+    "prover": ("z3-solver",),
 }
-"""Kind of store -> distributions that its process needs."""
+"""Kind of store, or `prover` -> distributions that its process needs."""
 
 _HELD = Path(__file__).parent / "inside" / "held.py"
 _SITE = sysconfig.get_path("platlib")
 _QUERY = "import tirjudge_held; tirjudge_held.answer(query, attached)"
 
-LIMITS = Limits(cpu_s=5.0, wall_s=8.0, memory_mb=1024, output_bytes=(1 << 20) + 4096, source_bytes=48 << 20)
-"""Limits of a query."""
+TIMEOUT_S = 5.0
+"""Default maximum CPU time of a query in seconds."""
+
+MAX_TIMEOUT_S = 60.0
+"""Maximum of the setting `timeout_s`."""
+
+
+def limits_of(timeout_s: float) -> Limits:
+    """Return the limits of a query with a limit of its CPU time in seconds."""
+    return Limits(
+        cpu_s=timeout_s,
+        wall_s=timeout_s + 3.0,
+        memory_mb=1024,
+        output_bytes=(1 << 20) + 4096,
+        source_bytes=48 << 20,
+    )
 
 
 class StoreFile(BaseModel):
@@ -99,6 +118,8 @@ class StoreSettings(BaseModel):
     """Graphs: files with classes and properties (TBox). They are part of the graph."""
     shapes: list[StoreFile] = Field(default_factory=list)
     """Graphs: files with SHACL shapes. They are not part of the graph."""
+    timeout_s: float = Field(default=TIMEOUT_S, gt=0, le=MAX_TIMEOUT_S)
+    """Maximum CPU time of a query in seconds."""
 
     @model_validator(mode="before")
     @classmethod
@@ -142,6 +163,10 @@ class _HeldFile:
         self.signature = signature
 
 
+class QueryStopped(ToolError):
+    """A query exceeded its limit of time or memory."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Store:
     """An open store."""
@@ -157,27 +182,49 @@ class Store:
         """Run a query in a process of its own.
 
         Raises:
-            ToolError: the query is wrong, exceeded a limit, or the store changed on disk.
+            ToolError: the query is wrong, exceeded a limit (`QueryStopped`), or the store changed on disk.
             SandboxUnavailable: the query could not run, for a reason outside it.
         """
         if self.files:
             await asyncio.to_thread(self._check_files)
-        query = json.dumps({"operation": operation, "arguments": arguments})
-        result = await self.pool.run(_QUERY, bindings={"query": query, "attached": self.attached})
-        if result.outcome is Outcome.OK and not result.truncated:
-            answer = json.loads(result.stdout)
-            if "error" in answer:
-                raise ToolError(answer["error"])
-            return answer["result"]
-        if result.outcome is Outcome.TIMEOUT:
-            raise ToolError(f"the query was stopped after {LIMITS.cpu_s:g} s; ask for less")
-        if result.outcome is Outcome.OOM:
-            raise ToolError(f"the query needs more than {LIMITS.memory_mb} MiB; ask for less")
-        raise ToolError(f"the query ended with {result.outcome}: {result.error or 'no answer'}")
+        try:
+            return await run_query(self.pool, operation, arguments, attached=self.attached)
+        except QueryStopped as error:
+            if not self.attached:
+                raise
+            where = f"the store {self.card.name!r} is attached, so each query also opens it"
+            raise QueryStopped(f"{error} ({where})") from None
 
     def _check_files(self) -> None:
         for file in self.files:
             file.check()
+
+
+async def run_query(pool: SandboxPool, operation: str, arguments: Mapping[str, Any], *, attached: str = "") -> Any:
+    """Run an operation of the store that a pool holds, or of an attached one.
+
+    Args:
+        pool: pool with the preload `inside/held.py`.
+        operation: name of the operation.
+        arguments: its arguments.
+        attached: JSON of the store to open for this query. Empty: the store that the pool holds.
+
+    Raises:
+        ToolError: the query is wrong, or exceeded a limit (`QueryStopped`).
+        SandboxUnavailable: the query could not run, for a reason outside it.
+    """
+    query = json.dumps({"operation": operation, "arguments": arguments})
+    result = await pool.run(_QUERY, bindings={"query": query, "attached": attached})
+    if result.outcome is Outcome.OK and not result.truncated:
+        answer = json.loads(result.stdout)
+        if "error" in answer:
+            raise ToolError(answer["error"])
+        return answer["result"]
+    if result.outcome is Outcome.TIMEOUT:
+        raise QueryStopped(f"the query was stopped after {pool.limits.cpu_s:g} s; ask for less")
+    if result.outcome is Outcome.OOM:
+        raise QueryStopped(f"the query needs more than {pool.limits.memory_mb} MiB; ask for less")
+    raise ToolError(f"the query ended with {result.outcome}: {result.error or 'no answer'}")
 
 
 @asynccontextmanager
@@ -209,7 +256,10 @@ async def open_store(settings: StoreSettings, *, folder: Path = Path(), slots: i
     if num_bytes > MAX_STORE_BYTES:
         raise ValueError(f"{settings.name}: the files have {num_bytes:,} bytes, the limit is {MAX_STORE_BYTES:,}")
     digest = store_digest([(each["part"], each["name"], each["format"], each["sha256"]) for each in store["files"]])
-    async with _open_pool({"store": store}, kind=settings.kind, slots=slots, name=settings.name) as pool:
+    limits = limits_of(settings.timeout_s)
+    async with open_pool(
+        {"store": store}, packages=PACKAGES[settings.kind], slots=slots, name=settings.name, limits=limits
+    ) as pool:
         card = StoreCard(
             name=settings.name,
             kind=settings.kind,
@@ -225,56 +275,97 @@ async def open_store(settings: StoreSettings, *, folder: Path = Path(), slots: i
         yield opened
 
 
-@dataclass(slots=True)
-class Attaching:
-    """Opens the stores that come with requests: one pool for each kind, which holds no store."""
+class LazyPools:
+    """Pools that are opened at their first use and stay open. Calls that need the same pool wait for one opening, which a
+    cancelled call does not stop."""
 
-    pools: Mapping[StoreKind, SandboxPool]
+    def __init__(self) -> None:
+        self._stack = AsyncExitStack()
+        self._opening: dict[str, asyncio.Task[SandboxPool]] = {}
 
-    def open(self, item: AttachedStore) -> Store:
-        """Return a store of a request. It is opened by each query; a file that cannot be read fails there."""
-        files = [each.model_dump() | {"part": each.part} for each in item.files]
-        digest = store_digest(
-            [(each.part, each.name, each.format, hashlib.sha256(each.content).hexdigest()) for each in item.files]
-        )
-        encoded = [
-            {**each, "data": base64.b64encode(file.content).decode()}
-            for each, file in zip(files, item.files, strict=True)
+    async def get(self, name: str, *, settings: Mapping[str, Any], slots: int = 2) -> SandboxPool:
+        """Return the pool of a name in `PACKAGES`; the first call opens it with `settings` for `inside/held.py`.
+
+        Raises:
+            ToolError: its library is not installed.
+            SandboxUnavailable: no isolation works here.
+        """
+        task = self._opening.get(name)
+        if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
+            opening = open_pool(settings, packages=PACKAGES[name], slots=slots, name=name, limits=limits_of(TIMEOUT_S))
+            task = asyncio.get_running_loop().create_task(self._stack.enter_async_context(opening))
+            self._opening[name] = task
+        try:
+            return await asyncio.shield(task)
+        except ToolUnavailable as error:
+            raise ToolError(str(error)) from error
+
+    async def close(self) -> None:
+        """Close the pools."""
+        for task in self._opening.values():
+            task.cancel()
+        await asyncio.gather(*self._opening.values(), return_exceptions=True)
+        await self._stack.aclose()
+
+
+async def open_attached(item: AttachedStore, *, pools: LazyPools) -> Store:
+    """Return a store of a request. It is opened by each query; a file that cannot be read fails there.
+
+    Raises:
+        ToolError, SandboxUnavailable: as in `LazyPools.get`; also if no store of this kind can be opened.
+    """
+    if item.kind not in KINDS:
+        raise ToolError(f"{item.name}: a store of kind {item.kind} cannot be opened; available: {', '.join(KINDS)}")
+    pool = await pools.get(item.kind, settings={"imports": MODULES.get(item.kind, (item.kind,))})
+    contents = [file.content for file in item.files]
+    listed = [
+        {"name": file.name, "format": file.format, "part": file.part, "data": base64.b64encode(content).decode()}
+        for file, content in zip(item.files, contents, strict=True)
+    ]
+    digest = store_digest(
+        [
+            (file.part, file.name, file.format, hashlib.sha256(content).hexdigest())
+            for file, content in zip(item.files, contents, strict=True)
         ]
-        card = StoreCard(
-            name=item.name,
-            kind=item.kind,
-            sha256=digest,
-            authority=item.authority,
-            valid_from=item.valid_from,
-            valid_until=item.valid_until,
-            world=item.world,
-            num_bytes=sum(len(file.content) for file in item.files),
-        )
-        attached = json.dumps({"kind": item.kind, "world": item.world, "files": encoded})
-        return Store(card=card, pool=self.pools[item.kind], attached=attached)
+    )
+    card = StoreCard(
+        name=item.name,
+        kind=item.kind,
+        sha256=digest,
+        authority=item.authority,
+        valid_from=item.valid_from,
+        valid_until=item.valid_until,
+        world=item.world,
+        num_bytes=sum(map(len, contents)),
+    )
+    return Store(
+        card=card,
+        pool=pool,
+        attached=json.dumps({"kind": item.kind, "world": item.world, "files": listed, "is_limited": True}),
+    )
 
 
 @asynccontextmanager
-async def open_attaching(*, slots: int = 2) -> AsyncIterator[Attaching]:
-    """Open the pools for stores that come with requests."""
-    async with AsyncExitStack() as stack:
-        pools: dict[StoreKind, SandboxPool] = {
-            kind: await stack.enter_async_context(
-                _open_pool({"imports": MODULES.get(kind, (kind,))}, kind=kind, slots=slots, name=f"attached {kind}")
-            )
-            for kind in KINDS
-        }
-        yield Attaching(pools)
-
-
-@asynccontextmanager
-async def _open_pool(
-    settings: Mapping[str, Any], *, kind: StoreKind, slots: int, name: str
+async def open_pool(
+    settings: Mapping[str, Any], *, packages: Sequence[str], slots: int, name: str, limits: Limits
 ) -> AsyncIterator[SandboxPool]:
+    """Open a pool whose fork server has loaded `inside/held.py`, and close it at the end of the block.
+
+    Args:
+        settings: argument of `held.load`.
+        packages: distributions that it imports.
+        slots: number of concurrent queries.
+        name: name of the store, for errors.
+        limits: limits of a query.
+
+    Raises:
+        ValueError: the store cannot be read.
+        ToolUnavailable: a library is not installed.
+        SandboxUnavailable: no isolation works here.
+    """
     preload = Preload(name="tirjudge_held", path=str(_HELD), folder=_SITE, settings=json.dumps(settings))
     pool = SandboxPool(
-        slots=slots, limits=LIMITS, max_limits=LIMITS, packages=PACKAGES[kind], preload=preload, start_s=OPENING_S
+        slots=slots, limits=limits, max_limits=limits, packages=packages, preload=preload, start_s=OPENING_S
     )
     try:
         await pool.start()
