@@ -221,7 +221,8 @@ async def run_query(pool: SandboxPool, operation: str, arguments: Mapping[str, A
             raise ToolError(answer["error"])
         return answer["result"]
     if result.outcome is Outcome.TIMEOUT:
-        raise QueryStopped(f"the query was stopped after {pool.limits.cpu_s:g} s; ask for less")
+        limit = f"the limit is {pool.limits.cpu_s:g} s of CPU time"
+        raise QueryStopped(f"the query was stopped after {result.wall_s:.1f} s, {limit}; ask for less")
     if result.outcome is Outcome.OOM:
         raise QueryStopped(f"the query needs more than {pool.limits.memory_mb} MiB; ask for less")
     raise ToolError(f"the query ended with {result.outcome}: {result.error or 'no answer'}")

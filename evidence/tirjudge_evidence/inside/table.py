@@ -1,14 +1,21 @@
 """Tables in DuckDB: CSV, Parquet, JSON and SQLite files, queried with SQL.
 
 The tables are in memory. After loading, the database accepts no other file, extension or setting.
+
+Values are read as they are written. Of CSV, the first line has the names of the columns, all rows must be as long as it, and
+a column has a type only if all its values are in one form: numbers without leading zeros, dates and times of ISO 8601, true
+and false. All other columns are text. DuckDB by itself would drop rows of another length, and read `01/02/2024` as a date.
 """
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 import duckdb
@@ -16,13 +23,27 @@ import duckdb
 MAX_ROWS = 1000
 """Maximum number of rows of a result."""
 
+QUERY_MEMORY_MB = 512
+"""Maximum memory of DuckDB for a query in MiB, besides the tables."""
+
 _SHOWN_COLUMNS = 40
+_HEAD_CHARS = 1 << 20
+_BLOCK_CHARS = 1 << 20
+_MESSAGE_CHARS = 300
+_DELIMITERS = ",;\t|"
+_CSV = (
+    "read_csv(?, delim={delimiter}, quote='\"', escape='\"', header=true, skip=0, comment='', strict_mode=true, "
+    "null_padding=false, sample_size=-1, dateformat='%Y-%m-%d', "
+    "auto_type_candidates=['BIGINT', 'HUGEINT', 'DOUBLE', 'DATE', 'TIMESTAMP', 'VARCHAR'])"
+)
 _READERS = {
-    "csv": "read_csv(?, all_varchar=false, sample_size=-1)",
+    "csv": _CSV,
     "parquet": "read_parquet(?)",
-    "json": "read_json_auto(?)",
+    "json": "read_json_auto(?, format='array')",
     "jsonl": "read_json_auto(?, format='newline_delimited')",
 }
+_ZONED = "TIMESTAMP WITH TIME ZONE"
+_UTF8 = ("csv", "json", "jsonl")
 
 
 class Table:
@@ -30,6 +51,12 @@ class Table:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
+        self._keywords = {
+            word
+            for (word,) in connection.execute(
+                "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category <> 'unreserved'"
+            ).fetchall()
+        }
         self.operations = {"describe": self.describe, "sql": self.sql}
 
     def describe(self) -> dict[str, Any]:
@@ -46,9 +73,9 @@ class Table:
             ).fetchall()
             (rows,) = self._connection.execute(f"SELECT count(*) FROM {quoted(name)}").fetchone()
             num_rows += rows
-            shown = ", ".join(f"{quoted(column)} {kind}" for column, kind in columns[:_SHOWN_COLUMNS])
+            shown = ", ".join(f"{self._shown(column)} {kind}" for column, kind in columns[:_SHOWN_COLUMNS])
             more = f", {len(columns) - _SHOWN_COLUMNS} more" if len(columns) > _SHOWN_COLUMNS else ""
-            lines.append(f"{quoted(name)}({shown}{more}), {rows:,} rows")
+            lines.append(f"{self._shown(name)}({shown}{more}), {rows:,} rows")
         return {"lines": lines, "size": {"tables": len(tables), "rows": num_rows}}
 
     def rehearse(self) -> Iterator[None]:
@@ -56,8 +83,18 @@ class Table:
         self.sql("SELECT count(*) FROM range(10) GROUP BY range % 2 ORDER BY 1")
         yield
 
+    def _shown(self, name: str) -> str:
+        """Return a name as a query may write it: in quotes only if it needs them."""
+        return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) and name not in self._keywords else quoted(name)
+
     def sql(self, query: str, params: Sequence[Any] | Mapping[str, Any] = ()) -> list[dict[str, Any]]:
         """Run one statement that reads and return its rows, as column -> value."""
+        try:
+            return self._rows(query, params)
+        except duckdb.Error as error:
+            raise ValueError(_message(error)) from None
+
+    def _rows(self, query: str, params: Sequence[Any] | Mapping[str, Any]) -> list[dict[str, Any]]:
         statements = self._connection.extract_statements(query)
         if len(statements) != 1:
             raise ValueError(f"one statement expected, {len(statements)} given")
@@ -66,6 +103,9 @@ class Table:
             raise ValueError(f"{kind}: the evidence can only be read; write SELECT")
         done = self._connection.execute(query, params or None)
         names = _unique([column[0] for column in done.description])
+        zoned = next((column[0] for column in done.description if _ZONED in str(column[1])), None)
+        if zoned is not None:
+            raise ValueError(f"{zoned}: {_ZONED} is not supported; cast it to TIMESTAMP or VARCHAR")
         rows = done.fetchmany(MAX_ROWS + 1)
         if len(rows) > MAX_ROWS:
             raise ValueError(f"the result has more than {MAX_ROWS:,} rows; aggregate, or add LIMIT")
@@ -73,30 +113,37 @@ class Table:
 
 
 def open_store(files: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> Table:
-    """Load each file into a table of its name, and each table of a SQLite file under its own name.
+    """Load each file into a table of its name, and each table and view of a SQLite file under its own name.
+
+    Args:
+        files: the files.
+        settings: `is_limited`, whether this process has limits of time and memory already.
 
     Raises:
         ValueError: an unknown format, two tables of the same name, or a file that cannot be read.
     """
-    connection = duckdb.connect(
-        ":memory:", config={"threads": 1, "async_threads": 0, "autoinstall_known_extensions": False}
-    )
+    config = {"threads": 1, "async_threads": 0, "autoinstall_known_extensions": False}
+    if settings.get("is_limited"):
+        config |= {"memory_limit": f"{QUERY_MEMORY_MB}MiB", "temp_directory": ""}
+    connection = duckdb.connect(":memory:", config=config)
     # Only attached databases are compressed. Filters and groups then take about a third of the time.
     connection.execute("ATTACH ':memory:' AS evidence (COMPRESS)")
     connection.execute("USE evidence")
     loaded: set[str] = set()
     for file in files:
         for name in _load(connection, file):
-            if name in loaded:
+            if name.lower() in loaded:
                 raise ValueError(f"{file['name']}: a second table {name!r}")
-            loaded.add(name)
+            loaded.add(name.lower())
+    (used,) = connection.execute("SELECT CAST(sum(memory_usage_bytes) AS BIGINT) FROM duckdb_memory()").fetchone()
     for statement in (
         "CHECKPOINT",
         "SET autoload_known_extensions=false",
         "SET allow_community_extensions=false",
-        "SET memory_limit='512MB'",
+        f"SET memory_limit='{(used >> 20) + QUERY_MEMORY_MB}MiB'",
         "SET max_expression_depth=500",
         "SET temp_directory=''",
+        "SET TimeZone='UTC'",
         "SET enable_external_access=false",
         "SET lock_configuration=true",
     ):
@@ -106,70 +153,209 @@ def open_store(files: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) 
 
 def _load(connection: Any, file: Mapping[str, Any]) -> list[str]:
     """Load a file; return the names of its tables."""
-    if file["format"] in ("sqlite", "db"):
-        return _load_sqlite(connection, file["data"])
-    if file["format"] not in _READERS:
-        raise ValueError(
-            f"{file['name']}: format {file['format']!r} given, expected {', '.join((*_READERS, 'sqlite'))}"
-        )
-    name = re.sub(r"\W", "_", Path(file["name"]).stem) or "table"
-    with tempfile.NamedTemporaryFile(suffix=f".{file['format']}") as copy:
-        copy.write(file["data"])
+    name, format, data = file["name"], file["format"], file["data"]
+    if format == "sqlite":
+        return _load_sqlite(connection, data, file=name)
+    if format not in _READERS:
+        raise ValueError(f"{name}: format {format!r} given, expected {', '.join((*_READERS, 'sqlite'))}")
+    table = re.sub(r"\W", "_", PurePosixPath(name).stem) or "table"
+    reader = _READERS[format]
+    if format in _UTF8:
+        data = _in_utf8(data, file=name)
+    if format == "csv":
+        reader = reader.format(delimiter=literal(_delimiter(data, file=name)))
+    with tempfile.NamedTemporaryFile(suffix=f".{format}") as copy:
+        copy.write(data)
         copy.flush()
         try:
-            connection.execute(f"CREATE TABLE {quoted(name)} AS SELECT * FROM {_READERS[file['format']]}", [copy.name])
+            connection.execute(f"CREATE TABLE {quoted(table)} AS SELECT * FROM {reader}", [copy.name])
         except duckdb.Error as error:
-            raise ValueError(f"{file['name']}: not readable as {file['format']}: {error}") from None
-    return [name]
+            problem = (_ragged(data) if format == "csv" else None) or _message(error, hidden=copy.name)
+            raise ValueError(f"{name}: not readable as {format}: {problem}") from None
+    if format == "csv":
+        _recognize_booleans(connection, table)
+    _make_times_utc(connection, table)
+    return [table]
 
 
-def _load_sqlite(connection: Any, data: bytes) -> list[str]:
-    """Copy each table of a SQLite database, through Python's own SQLite: DuckDB would have to load an extension."""
+def _in_utf8(data: bytes, *, file: str) -> bytes:
+    """Return a text file without its byte order mark.
+
+    Raises:
+        ValueError: it is empty or not UTF-8.
+    """
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    try:
+        data.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
+    if not data.strip():
+        raise ValueError(f"{file}: empty")
+    return data
+
+
+def _delimiter(data: bytes, *, file: str) -> str:
+    """Return the delimiter of a CSV file: the one that is most frequent in its first line, outside quotes.
+
+    Raises:
+        ValueError: the first line is empty, which should have the names of the columns.
+    """
+    line = re.split(r"[\r\n]", data[:_HEAD_CHARS].decode(errors="ignore"), maxsplit=1)[0]
+    if not line.strip():
+        raise ValueError(f"{file}: the first line is empty; it must have the names of the columns")
+    outside = "".join(line.split('"')[::2])
+    return max(_DELIMITERS, key=outside.count)
+
+
+def _ragged(data: bytes) -> str | None:
+    """Return what is wrong with the first row that is not as long as the first line. None: no such row."""
+    text = data.decode()
+    csv.field_size_limit(len(data))
+    try:
+        rows = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(data, file=""), strict=True)
+        names = next(rows)
+        for row in rows:
+            if row and len(row) != len(names):
+                return f"the row at line {rows.line_num} has {len(row)} of {len(names)} values"
+    except csv.Error as error:
+        return str(error)
+    return (
+        "lines end in different ways (CRLF and LF)"
+        if "\r\n" in text and text.count("\n") > text.count("\r\n")
+        else None
+    )
+
+
+def _recognize_booleans(connection: Any, table: str) -> None:
+    """Change columns of text to BOOLEAN if all values are true or false."""
+    columns = connection.execute(
+        "SELECT column_name FROM information_schema.columns WHERE table_name = ? AND data_type = 'VARCHAR'", [table]
+    ).fetchall()
+    for (column,) in columns:
+        (are_booleans,) = connection.execute(
+            f"SELECT bool_and(lower({quoted(column)}) IN ('true', 'false')) FROM {quoted(table)}"
+        ).fetchone()
+        if are_booleans:
+            connection.execute(f"ALTER TABLE {quoted(table)} ALTER {quoted(column)} TYPE BOOLEAN")
+
+
+def _make_times_utc(connection: Any, table: str) -> None:
+    """Change columns of times with a time zone, which Python reads only with another package, to times in UTC."""
+    columns = connection.execute(
+        "SELECT column_name FROM information_schema.columns WHERE table_name = ? AND data_type = ?", [table, _ZONED]
+    ).fetchall()
+    for (column,) in columns:
+        name = quoted(column)
+        connection.execute(f"ALTER TABLE {quoted(table)} ALTER {name} TYPE TIMESTAMP USING timezone('UTC', {name})")
+
+
+def _message(error: Exception, *, hidden: str = "\0") -> str:
+    """Return an error without a path, without the text of the file, and without advice on options that users cannot set."""
+    text = str(error).replace(hidden, "the file")
+    for advice in ("\nPossible", " Try setting", "\nDatabase is launched", " This limit was set", "\n\nLINE "):
+        text = text.partition(advice)[0]
+    kept = [line.strip() for line in text.split("\n") if not line.startswith("Original Line")]
+    return " ".join(kept).removeprefix("Invalid Input Error: ").strip()[:_MESSAGE_CHARS]
+
+
+def _load_sqlite(connection: Any, data: bytes, *, file: str) -> list[str]:
+    """Copy each table and view of a SQLite database, through Python's own SQLite: DuckDB would have to load an extension."""
     import sqlite3
 
     source = sqlite3.connect(":memory:")
     try:
+        if not data.startswith(b"SQLite format 3\0"):
+            raise ValueError(f"{file}: not a SQLite database")
         source.deserialize(data)
-        names = [row[0] for row in source.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name")]
-        names = [name for name in names if not name.startswith("sqlite_")]
+        source.execute("PRAGMA trusted_schema=OFF")
+        listed = source.execute(
+            "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type IN ('table', 'view')"
+        )
+        names = sorted(name for (name,) in listed if not name.startswith("sqlite_"))
+        if not names:
+            raise ValueError(f"{file}: no tables")
         for name in names:
-            rows = source.execute(f"SELECT * FROM {quoted(name)}")
-            columns = [column[0] for column in rows.description]
-            first = rows.fetchmany(1000)
-            kinds = [_kind_of(row[number] for row in first) for number in range(len(columns))]
-            shape = ", ".join(f"{quoted(column)} {kind}" for column, kind in zip(columns, kinds, strict=True))
-            connection.execute(f"CREATE TABLE {quoted(name)} ({shape})")
-            marks = ", ".join("?" * len(columns))
-            block = first
-            while block:
-                connection.executemany(f"INSERT INTO {quoted(name)} VALUES ({marks})", block)
-                block = rows.fetchmany(1000)
-    except (sqlite3.Error, duckdb.Error) as error:
-        raise ValueError(f"not readable as a SQLite database: {error}") from None
+            _copy(source, connection, name=name)
+    except (sqlite3.Error, duckdb.Error, UnicodeError) as error:
+        raise ValueError(f"{file}: not readable as a SQLite database: {_message(error, hidden=file)}") from None
     finally:
         source.close()
     return names
 
 
-def _kind_of(values: Any) -> str:
-    found = {type(value) for value in values if value is not None}
-    if found == {int}:
+def _copy(source: Any, connection: Any, *, name: str) -> None:
+    """Copy a table of SQLite as JSON. A column has a type if all its values have it, otherwise it is text."""
+    columns = [row[0] for row in source.execute(f"SELECT * FROM {quoted(name)} LIMIT 0").description]
+    found = ", ".join(f"group_concat(DISTINCT typeof({quoted(column)}))" for column in columns)
+    kinds = [_kind_of(types) for types in source.execute(f"SELECT {found} FROM {quoted(name)}").fetchone()]
+    keys = [f"c{number}" for number in range(len(columns))]
+    shape = ", ".join(
+        f"{quoted(column)} {kind}" for column, kind in zip(_unique(columns, fold=True), kinds, strict=True)
+    )
+    connection.execute(f"CREATE TABLE {quoted(name)} ({shape})")
+    types = ", ".join(
+        f"{key}: '{'VARCHAR' if kind == 'BLOB' else kind}'" for key, kind in zip(keys, kinds, strict=True)
+    )
+    values = ", ".join(f"unhex({key})" if kind == "BLOB" else key for key, kind in zip(keys, kinds, strict=True))
+    insert = (
+        f"INSERT INTO {quoted(name)} SELECT {values} FROM read_json(?, format='newline_delimited', columns={{{types}}})"
+    )
+    with tempfile.NamedTemporaryFile(mode="w", suffix=".jsonl", encoding="utf-8") as copy:
+        for block in _blocks(source.execute(f"SELECT * FROM {quoted(name)}"), keys=keys, kinds=kinds):
+            copy.seek(0)
+            copy.truncate()
+            copy.write(block)
+            copy.flush()
+            connection.execute(insert, [copy.name])
+
+
+def _blocks(rows: Iterable[Sequence[Any]], *, keys: Sequence[str], kinds: Sequence[str]) -> Iterator[str]:
+    """Yield rows as lines of JSON, in texts of about 1 MiB: a process in the sandbox may not write large files."""
+    lines, num_chars = [], 0
+    for row in rows:
+        values = (
+            value.hex()
+            if isinstance(value, bytes)
+            else str(value)
+            if kind == "VARCHAR" and value is not None
+            else value
+            for kind, value in zip(kinds, row, strict=True)
+        )
+        lines.append(json.dumps(dict(zip(keys, values, strict=True)), ensure_ascii=False))
+        num_chars += len(lines[-1])
+        if num_chars > _BLOCK_CHARS:
+            yield "\n".join(lines)
+            lines, num_chars = [], 0
+    if lines:
+        yield "\n".join(lines)
+
+
+def _kind_of(types: str | None) -> str:
+    """Return the type of a column from the types of its values in SQLite, separated by commas."""
+    found = set((types or "").split(",")) - {"null", ""}
+    if found == {"integer"}:
         return "BIGINT"
-    if found and found <= {int, float}:
+    if found and found <= {"integer", "real"}:
         return "DOUBLE"
-    return "BLOB" if found == {bytes} else "VARCHAR"
+    return "BLOB" if found == {"blob"} else "VARCHAR"
 
 
-def _unique(names: Sequence[str]) -> list[str]:
-    """Return the names of columns, with a number at names that occur before."""
+def _unique(names: Sequence[str], *, fold: bool = False) -> list[str]:
+    """Return the names of columns, with a number at names that occur before; with `fold`, also in other case."""
     seen: dict[str, int] = {}
     found = []
     for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        found.append(name if seen[name] == 1 else f"{name}_{seen[name]}")
+        key = name.lower() if fold else name
+        seen[key] = seen.get(key, 0) + 1
+        found.append(name if seen[key] == 1 else f"{name}_{seen[key]}")
     return found
 
 
 def quoted(name: str) -> str:
-    """Return a name as SQL: as it is if it is a plain lower-case word, otherwise in quotes."""
-    return name if re.fullmatch(r"[a-z_][a-z0-9_]*", name) else '"' + name.replace('"', '""') + '"'
+    """Return a name for SQL, in quotes."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    """Return a text as a literal of SQL."""
+    return "'" + text.replace("'", "''") + "'"
