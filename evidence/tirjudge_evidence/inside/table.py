@@ -131,10 +131,7 @@ def open_store(files: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) 
     connection.execute("USE evidence")
     loaded: set[str] = set()
     for file in files:
-        for name in _load(connection, file):
-            if name.lower() in loaded:
-                raise ValueError(f"{file['name']}: a second table {name!r}")
-            loaded.add(name.lower())
+        _load(connection, file, loaded=loaded)
     (used,) = connection.execute("SELECT CAST(sum(memory_usage_bytes) AS BIGINT) FROM duckdb_memory()").fetchone()
     for statement in (
         "CHECKPOINT",
@@ -151,14 +148,16 @@ def open_store(files: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) 
     return Table(connection)
 
 
-def _load(connection: Any, file: Mapping[str, Any]) -> list[str]:
-    """Load a file; return the names of its tables."""
+def _load(connection: Any, file: Mapping[str, Any], *, loaded: set[str]) -> None:
+    """Load a file, and add the names of its tables to `loaded`, in lower case."""
     name, format, data = file["name"], file["format"], file["data"]
     if format == "sqlite":
-        return _load_sqlite(connection, data, file=name)
+        _load_sqlite(connection, data, file=name, loaded=loaded)
+        return
     if format not in _READERS:
         raise ValueError(f"{name}: format {format!r} given, expected {', '.join((*_READERS, 'sqlite'))}")
     table = re.sub(r"\W", "_", PurePosixPath(name).stem) or "table"
+    _add(table, loaded, file=name)
     reader = _READERS[format]
     if format in _UTF8:
         data = _in_utf8(data, file=name)
@@ -175,7 +174,13 @@ def _load(connection: Any, file: Mapping[str, Any]) -> list[str]:
     if format == "csv":
         _recognize_booleans(connection, table)
     _make_times_utc(connection, table)
-    return [table]
+
+
+def _add(table: str, loaded: set[str], *, file: str) -> None:
+    """Note the name of a table. Raises ValueError if there is one: SQL does not tell upper from lower case."""
+    if table.lower() in loaded:
+        raise ValueError(f"{file}: a second table {table!r}")
+    loaded.add(table.lower())
 
 
 def _in_utf8(data: bytes, *, file: str) -> bytes:
@@ -210,7 +215,7 @@ def _delimiter(data: bytes, *, file: str) -> str:
 def _ragged(data: bytes) -> str | None:
     """Return what is wrong with the first row that is not as long as the first line. None: no such row."""
     text = data.decode()
-    csv.field_size_limit(len(data))
+    csv.field_size_limit(max(csv.field_size_limit(), len(data)))
     try:
         rows = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(data, file=""), strict=True)
         names = next(rows)
@@ -258,7 +263,7 @@ def _message(error: Exception, *, hidden: str = "\0") -> str:
     return " ".join(kept).removeprefix("Invalid Input Error: ").strip()[:_MESSAGE_CHARS]
 
 
-def _load_sqlite(connection: Any, data: bytes, *, file: str) -> list[str]:
+def _load_sqlite(connection: Any, data: bytes, *, file: str, loaded: set[str]) -> None:
     """Copy each table and view of a SQLite database, through Python's own SQLite: DuckDB would have to load an extension."""
     import sqlite3
 
@@ -275,12 +280,12 @@ def _load_sqlite(connection: Any, data: bytes, *, file: str) -> list[str]:
         if not names:
             raise ValueError(f"{file}: no tables")
         for name in names:
+            _add(name, loaded, file=file)
             _copy(source, connection, name=name)
     except (sqlite3.Error, duckdb.Error, UnicodeError) as error:
         raise ValueError(f"{file}: not readable as a SQLite database: {_message(error, hidden=file)}") from None
     finally:
         source.close()
-    return names
 
 
 def _copy(source: Any, connection: Any, *, name: str) -> None:
