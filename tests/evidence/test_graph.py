@@ -16,7 +16,7 @@ from tirjudge.tools.functions import CallAccount, Offer, ToolError
 from tirjudge.types import AttachedFile, AttachedStore, JudgeRequest, Outcome
 from tirjudge_evidence.functions import EvidenceSettings, functions_of, open_stores
 from tirjudge_evidence.inside.sparql_text import MAX_QUERY_CHARS, check_query
-from tirjudge_evidence.stores import Attaching, Store, StoreSettings, open_attaching, open_store
+from tirjudge_evidence.stores import LazyPools, Store, StoreSettings, open_attached, open_store
 from tirjudge_sandbox import SandboxPool
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -90,9 +90,12 @@ async def zoo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Store]:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def attaching() -> AsyncIterator[Attaching]:
-    async with open_attaching() as found:
+async def pools() -> AsyncIterator[LazyPools]:
+    found = LazyPools()
+    try:
         yield found
+    finally:
+        await found.close()
 
 
 # ---------------------------------------------------------------------------------------------------------------- queries
@@ -123,10 +126,12 @@ async def test_construct_returns_triples(zoo: Store) -> None:
     assert found == [{"s": f"{ZOO}jaws", "p": f"{ZOO}old", "o": 12}]
 
 
-async def test_blank_nodes_have_the_same_name_in_every_opening(zoo: Store, attaching: Attaching) -> None:
+async def test_blank_nodes_have_the_same_name_in_every_opening(zoo: Store, pools: LazyPools) -> None:
     query = "SELECT ?f { zoo:jaws zoo:friend ?f }"
     first = await zoo.ask("sparql", query=query)
-    again = [await attaching.open(attached(files=FACTS)).ask("sparql", query=query) for _ in range(2)]
+    again = [
+        await (await open_attached(attached(files=FACTS), pools=pools)).ask("sparql", query=query) for _ in range(2)
+    ]
     assert again == [first, first]
 
 
@@ -149,17 +154,17 @@ async def test_description_names_prefixes_classes_and_properties(zoo: Store) -> 
     assert zoo.card.size["triples"] > 30
 
 
-async def test_description_is_bounded(attaching: Attaching) -> None:
+async def test_description_is_bounded(pools: LazyPools) -> None:
     many = "".join(
         f"<http://example.org/s{i}> a <http://example.org/C{i}> ; <http://example.org/p{i}> 1 .\n" for i in range(3000)
     )
-    found = await attaching.open(attached(files=many)).ask("describe")
+    found = await (await open_attached(attached(files=many), pools=pools)).ask("describe")
     assert sum(len(line) for line in found["lines"]) < 10_000
     assert "2,9" in found["lines"][0]
     assert found["size"]["triples"] == 6000
 
 
-async def test_formats_give_the_same_triples(tmp_path: Path, attaching: Attaching) -> None:
+async def test_formats_give_the_same_triples(tmp_path: Path, pools: LazyPools) -> None:
     texts = {
         "turtle": '@prefix e: <http://e/> . e:a e:name "x" .',
         "n-triples": '<http://e/a> <http://e/name> "x" .',
@@ -167,7 +172,7 @@ async def test_formats_give_the_same_triples(tmp_path: Path, attaching: Attachin
     }
     for format, text in texts.items():
         item = AttachedStore(name="g", kind="graph", files=[AttachedFile(name="g", format=format, text=text)])
-        rows = await attaching.open(item).ask("sparql", query="SELECT * { ?s ?p ?o }")
+        rows = await (await open_attached(item, pools=pools)).ask("sparql", query="SELECT * { ?s ?p ?o }")
         assert rows == [{"s": "http://e/a", "p": "http://e/name", "o": "x"}], format
 
 
@@ -204,9 +209,9 @@ async def test_membership_follows_the_ontology(zoo: Store, thing: str, cls: str,
     assert await zoo.ask("is_a", thing=thing, cls=cls) is expected
 
 
-async def test_absence_is_false_only_in_a_closed_world(attaching: Attaching) -> None:
+async def test_absence_is_false_only_in_a_closed_world(pools: LazyPools) -> None:
     for world, expected in (("open", None), ("closed", False)):
-        store = attaching.open(attached(world=world, files=FACTS, ontology=ONTOLOGY))
+        store = await open_attached(attached(world=world, files=FACTS, ontology=ONTOLOGY), pools=pools)
         assert await store.ask("is_a", thing="pingu", cls="Plant") is expected
         assert await store.ask("is_a", thing="pingu", cls="Animal") is True
 
@@ -274,28 +279,28 @@ async def test_shacl_takes_json_ld(zoo: Store) -> None:
     assert (await zoo.ask("shacl", data=data, format="json-ld"))["num_results"] == 1
 
 
-async def test_shacl_errors_are_clear(zoo: Store, attaching: Attaching) -> None:
+async def test_shacl_errors_are_clear(zoo: Store, pools: LazyPools) -> None:
     with pytest.raises(ToolError, match="data: not readable as turtle"):
         await zoo.ask("shacl", data="pingu is old")
     with pytest.raises(ToolError, match="no shapes"):
-        await attaching.open(attached(files=FACTS)).ask("shacl")
+        await (await open_attached(attached(files=FACTS), pools=pools)).ask("shacl")
     with pytest.raises(ToolError, match="limit is 10,000"):
         await zoo.ask("shacl", data="".join(f"zoo:a zoo:p {i} .\n" for i in range(10_001)))
 
 
 @pytest.mark.parametrize("term", ["rule", "target", "js"])
-async def test_shapes_that_would_be_left_out_are_refused(attaching: Attaching, term: str) -> None:
+async def test_shapes_that_would_be_left_out_are_refused(pools: LazyPools, term: str) -> None:
     shapes = f"@prefix sh: <http://www.w3.org/ns/shacl#> . <http://e/S> a sh:NodeShape ; sh:{term} [] ."
     with pytest.raises(ToolError, match=f"sh:{term} is not supported"):
-        await attaching.open(attached(files=FACTS, shapes=shapes)).ask("shacl")
+        await (await open_attached(attached(files=FACTS, shapes=shapes), pools=pools)).ask("shacl")
 
 
-async def test_recursive_shapes_end(attaching: Attaching) -> None:
+async def test_recursive_shapes_end(pools: LazyPools) -> None:
     shapes = """@prefix sh: <http://www.w3.org/ns/shacl#> . @prefix zoo: <http://example.org/zoo#> .
     zoo:S a sh:NodeShape ; sh:targetClass zoo:Penguin ; sh:property [ sh:path zoo:mate ; sh:node zoo:S ] ."""
     facts = FACTS + "zoo:pingu zoo:mate zoo:pinga . zoo:pinga zoo:mate zoo:pingu ."
     try:
-        found = await attaching.open(attached(files=facts, shapes=shapes)).ask("shacl")
+        found = await (await open_attached(attached(files=facts, shapes=shapes), pools=pools)).ask("shacl")
     except ToolError as error:
         assert "shapes" in str(error)  # noqa: PT017 - both endings are fine
     else:
@@ -361,16 +366,16 @@ async def test_runaway_query_is_stopped(zoo: Store) -> None:
     "context",
     ['"http://127.0.0.1:9/c"', '{"@import": "http://127.0.0.1:9/c"}', '[{"a": "http://e/a"}, "http://127.0.0.1:9/c"]'],
 )
-async def test_context_on_another_server_is_refused(attaching: Attaching, context: str) -> None:
+async def test_context_on_another_server_is_refused(pools: LazyPools, context: str) -> None:
     text = f'{{"@context": {context}, "@id": "http://e/a", "http://e/p": 1}}'
     item = AttachedStore(name="g", kind="graph", files=[AttachedFile(name="g", format="json-ld", text=text)])
     with pytest.raises(ToolError, match="its @context is on another server"):
-        await attaching.open(item).ask("describe")
+        await (await open_attached(item, pools=pools)).ask("describe")
 
 
-async def test_huge_literals_do_not_stop_a_query(attaching: Attaching) -> None:
+async def test_huge_literals_do_not_stop_a_query(pools: LazyPools) -> None:
     facts = f'@prefix e: <http://e/> . e:a e:n {"9" * 5000} ; e:t "{"x" * 500_000}" .'
-    store = attaching.open(attached(files=facts))
+    store = await open_attached(attached(files=facts), pools=pools)
     assert await store.ask("sparql", query="SELECT (STRLEN(?t) AS ?n) { ?s e:t ?t }") == [{"n": 500_000}]
     assert await store.ask("sparql", query="SELECT ?n { ?s e:n ?n }") == [{"n": "9" * 5000}]
 
