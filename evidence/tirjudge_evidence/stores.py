@@ -313,7 +313,8 @@ async def open_attached(item: AttachedStore, *, pools: LazyPools) -> Store:
     """Return a store of a request. It is opened by each query; a file that cannot be read fails there.
 
     Raises:
-        ToolError, SandboxUnavailable: as in `LazyPools.get`; also if no store of this kind can be opened.
+        ToolError: no store of this kind can be opened, or as in `LazyPools.get`.
+        SandboxUnavailable: as in `LazyPools.get`.
     """
     if item.kind not in KINDS:
         raise ToolError(f"{item.name}: a store of kind {item.kind} cannot be opened; available: {', '.join(KINDS)}")
