@@ -8,6 +8,8 @@ and no others.
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -28,12 +30,18 @@ MAX_STORES = 64
 """Maximum number of registered stores."""
 
 
+MAX_CHECKS = 64
+"""Maximum number of checks."""
+
+
 class EvidenceSettings(BaseModel):
-    """The settings file of `--tool evidence:FILE`."""
+    """The settings file of `--tool evidence:FILE` and of `--checks FILE`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     store: list[StoreSettings] = Field(default_factory=list, max_length=MAX_STORES)
+    check: list[dict[str, Any]] = Field(default_factory=list, max_length=MAX_CHECKS)
+    """Checks of responses, each with the fields of its kind (`tirjudge_evidence.checks`)."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -321,6 +329,49 @@ async def open_stores(settings: EvidenceSettings, *, folder: Path = Path()) -> A
         yield stores
 
 
+@dataclass(slots=True)
+class _Shared:
+    """Stores of a file that several parts of one judge use."""
+
+    settings: EvidenceSettings
+    stores: Stores
+    stack: AsyncExitStack
+    num_users: int = 0
+
+
+_shared: dict[tuple[int, str], _Shared] = {}
+_sharing: dict[int, asyncio.Lock] = {}
+
+
+@asynccontextmanager
+async def shared_stores(path: str) -> AsyncIterator[tuple[EvidenceSettings, Stores]]:
+    """Open the stores of a settings file, and close them when its last block ends. Blocks of one event loop share them.
+
+    Raises:
+        ValueError, ToolUnavailable, SandboxUnavailable: as in `open_stores`; also an unreadable settings file.
+    """
+    loop = id(asyncio.get_running_loop())
+    key = (loop, os.path.realpath(path))
+    lock = _sharing.setdefault(loop, asyncio.Lock())
+    async with lock:
+        if key not in _shared:
+            settings = read_settings(path, EvidenceSettings, tool="evidence")
+            async with AsyncExitStack() as stack:
+                stores = await stack.enter_async_context(open_stores(settings, folder=Path(path).parent))
+                _shared[key] = _Shared(settings, stores, stack.pop_all())
+        shared = _shared[key]
+        shared.num_users += 1
+    try:
+        yield shared.settings, shared.stores
+    finally:
+        shared.num_users -= 1
+        if shared.num_users == 0:
+            del _shared[key]
+            if not any(each[0] == loop for each in _shared):
+                _sharing.pop(loop, None)
+            await shared.stack.aclose()
+
+
 def functions_of(stores: Stores) -> Sequence[ToolFunction]:
     """Return the functions of programs for open stores."""
     return [
@@ -332,11 +383,12 @@ def functions_of(stores: Stores) -> Sequence[ToolFunction]:
 
 @asynccontextmanager
 async def _open(path: str) -> AsyncIterator[Sequence[ToolFunction]]:
-    settings, folder = EvidenceSettings(), Path()
     if path:
-        settings, folder = read_settings(path, EvidenceSettings, tool="evidence"), Path(path).parent
-    async with open_stores(settings, folder=folder) as stores:
-        yield functions_of(stores)
+        async with shared_stores(path) as (_, stores):
+            yield functions_of(stores)
+    else:
+        async with open_stores(EvidenceSettings()) as stores:
+            yield functions_of(stores)
 
 
 KIND = FunctionKind(name="evidence", open=_open)

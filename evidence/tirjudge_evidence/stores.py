@@ -178,6 +178,11 @@ class Store:
     """JSON of the store, if each query opens it."""
     files: Sequence[_HeldFile] = ()
 
+    def check_files(self) -> None:
+        """Raises ToolError if a file on disk is no longer the one that was read."""
+        for file in self.files:
+            file.check()
+
     async def ask(self, operation: str, **arguments: Any) -> Any:
         """Run a query in a process of its own.
 
@@ -186,7 +191,7 @@ class Store:
             SandboxUnavailable: the query could not run, for a reason outside it.
         """
         if self.files:
-            await asyncio.to_thread(self._check_files)
+            await asyncio.to_thread(self.check_files)
         try:
             return await run_query(self.pool, operation, arguments, attached=self.attached)
         except QueryStopped as error:
@@ -194,10 +199,6 @@ class Store:
                 raise
             where = f"the store {self.card.name!r} is attached, so each query also opens it"
             raise QueryStopped(f"{error} ({where})") from None
-
-    def _check_files(self) -> None:
-        for file in self.files:
-            file.check()
 
 
 async def run_query(pool: SandboxPool, operation: str, arguments: Mapping[str, Any], *, attached: str = "") -> Any:

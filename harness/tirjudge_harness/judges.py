@@ -50,6 +50,8 @@ class OpenJudge:
     """Options of the model's chat template. None: unknown."""
     functions: Mapping[str, str] = field(default_factory=dict)
     """Name -> version of the functions that programs may call."""
+    checks: Mapping[str, str] = field(default_factory=dict)
+    """Name -> SHA-256 of the checks of responses."""
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -59,6 +61,8 @@ class OpenJudge:
             known["chat_template_kwargs"] = dict(self.chat_template_kwargs)
         if self.functions:
             known["functions"] = dict(self.functions)
+        if self.checks:
+            known["checks"] = dict(self.checks)
         if self.fingerprint is not None:
             return {"model": self.model, "fingerprint": self.fingerprint, **known}
         return {"kind": self.kind, "url": self.url, "model": self.model, **known}
@@ -77,7 +81,7 @@ def open_chosen_judge(options: JudgeOptions, *, tools: Sequence[str]) -> Abstrac
     if options.url is None:
         return open_chosen_model(options, tools=tools)
     local = {"--slots": options.slots, "--allow-unsafe-sandbox": options.allow_unsafe_sandbox}
-    local |= {"--tool": options.tool, "--format": options.format}
+    local |= {"--tool": options.tool, "--checks": options.checks, "--format": options.format}
     local |= {"--chat-template-kwargs": options.chat_template_kwargs}
     _reject(_addresses(options) | local, other="--url, because the server has its own model and sandbox")
     _check_address(options.url, option="--url")
@@ -171,10 +175,15 @@ async def _open_model(options: ModelOptions, *, tools: Sequence[str]) -> AsyncIt
         address,
         tools=tools,
         options=EngineOptions(
-            profile=options.model if engines else None, key=options.chat_api_key, chat_template_kwargs=kwargs
+            profile=options.model if engines else None,
+            key=options.chat_api_key,
+            chat_template_kwargs=kwargs,
+            slots=options.slots,
+            allow_unsafe_sandbox=options.allow_unsafe_sandbox,
         ),
         tool_options=ToolOptions(slots=options.slots, allow_unsafe_sandbox=options.allow_unsafe_sandbox),
         format=options.format,
+        checks=options.checks,
     )
     async with AsyncExitStack() as stack:
         with as_input_error():
@@ -190,4 +199,5 @@ async def _open_model(options: ModelOptions, *, tools: Sequence[str]) -> AsyncIt
             format=_recorded(judge.format.name),
             chat_template_kwargs=judge.profile.chat_template_kwargs,
             functions=judge.function_versions,
+            checks={} if judge.checks is None else {card.name: card.sha256 for card in judge.checks.cards},
         )

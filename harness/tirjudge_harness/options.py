@@ -24,6 +24,7 @@ from tirjudge.options import (
     ChatTemplateKwargs,
     ChatUrl,
     Checkpoint,
+    ChecksFile,
     Engines,
     FormatName,
     JudgeAddress,
@@ -107,6 +108,7 @@ class ModelOptions:
     slots: Slots = None
     allow_unsafe_sandbox: AllowUnsafeSandbox = False
     tool: ToolNames = None
+    checks: ChecksFile = None
     format: FormatName = None
     chat_template_kwargs: ChatTemplateKwargs = None
 

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 @asynccontextmanager
@@ -29,6 +30,13 @@ async def gather_fail_fast(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list
     async with fail_fast_group() as group:
         tasks = [group.create_task(coroutine) for coroutine in coroutines]
     return [task.result() for task in tasks]
+
+
+async def gather_pair(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]) -> tuple[T, U]:
+    """Run two coroutines concurrently and return both results. Errors are those of `gather_fail_fast`."""
+    async with fail_fast_group() as group:
+        tasks = group.create_task(first), group.create_task(second)
+    return tasks[0].result(), tasks[1].result()
 
 
 async def run_concurrently(

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from tirjudge.basis import combined_basis
-from tirjudge.concurrency import gather_fail_fast, map_concurrently
+from tirjudge.checks import Checks, gated, rules_verdict
+from tirjudge.concurrency import gather_fail_fast, gather_pair, map_concurrently
 from tirjudge.deadline import NEVER, Deadline, until
 from tirjudge.engines.base import Engine
 from tirjudge.errors import DeadlineExceeded
@@ -27,6 +28,7 @@ from tirjudge.tools.base import Tool, ToolContext
 from tirjudge.tools.functions import CallAccount, ToolFunction, chosen_functions
 from tirjudge.tools.python import PythonTool, Sandbox
 from tirjudge.types import (
+    CheckResult,
     JudgeRequest,
     Judgment,
     Mode,
@@ -72,6 +74,8 @@ class Judge:
     """Tools that the model may call. Empty: only requests with `tools="off"` are accepted."""
     profile: Profile = field(default_factory=Profile)
     """Name, sizes and format of the model."""
+    checks: Checks | None = None
+    """Checks of the responses. Their gates change verdicts. None: no checks."""
     weights: WeightsLock = field(default_factory=WeightsLock, compare=False, repr=False)
     """Lock held by every judgment and every single rollout, so that each uses one version of the weights."""
 
@@ -82,6 +86,22 @@ class Judge:
     def sandbox(self) -> Sandbox | None:
         """Sandbox of the Python tool. None: this judge has no Python tool."""
         return next((tool.sandbox for tool in self.tools if isinstance(tool, PythonTool)), None)
+
+    @property
+    def has_model(self) -> bool:
+        """Whether a model judges. Otherwise the checks judge all requests."""
+        return self.engine.facts.generates
+
+    def uses_rules(self, request: JudgeRequest) -> bool:
+        """Whether the checks alone judge a request.
+
+        Raises:
+            ValueError: they are asked to, but this judge has none.
+        """
+        is_asked = request.mode is Mode.RULES or not self.has_model
+        if is_asked and self.checks is None:
+            raise ValueError('mode: "rules" given, but this judge has no checks; open it with checks (--checks FILE)')
+        return is_asked
 
     @property
     def functions(self) -> Sequence[ToolFunction]:
@@ -115,21 +135,26 @@ class Judge:
             account: account of the caller for function calls. None: only the budget of the judgment applies.
 
         Raises:
-            ValueError: the request offers tools, but this judge has none; or it names a function that is not offered.
+            ValueError: the request offers tools, but this judge has none; or it names a function that is not offered; or its
+                mode is rules, but this judge has no checks.
             PromptTooLong: the request does not fit the model's context.
             DeadlineExceeded: the deadline passed before the model had written a turn. If the model had written a turn
                 but no verdict could be forced in time, the judgment abstains with reason `deadline`.
             EngineUnavailable, SandboxUnavailable: the judgment could not be made.
         """
-        if not self.tools and request.offers_tools:
+        by_rules = self.uses_rules(request)
+        if not self.tools and request.offers_tools and not by_rules:
             raise ValueError(f'tools: "{request.tools}" given, but this judge has no tools; send "off"')
-        self.tools_of(request)
+        if not by_rules:
+            self.tools_of(request)
         started = time.perf_counter()
         deadline = deadline or Deadline.after(request.deadline_s)
         session = _Session(
             judge=self, request=request, on_turn=on_turn, deadline=deadline, account=CallAccount(parent=account)
         )
-        verdict = await until(deadline.gives_up_at, session.decide_with_weights())
+        verdict = await until(
+            deadline.gives_up_at, session.decide_by_rules() if by_rules else session.decide_with_checks()
+        )
         votes = [vote for ballot in session.ballots.values() for vote in ballot]
         if verdict is None or (
             votes and all((vote.rollout.label is None and not vote.rollout.turns) for vote in votes)
@@ -145,6 +170,7 @@ class Judge:
             verdict=held_to(request, verdict),
             rollouts=(records := [_record(vote, mode=request.mode) for vote in votes]),
             ran_candidate_in_process=any(turn.in_process for record in records for turn in record.turns),
+            checks=session.results,
             usage=_usage(votes),
             timing=_timing(votes, total_s=time.perf_counter() - started),
         )
@@ -327,6 +353,25 @@ class _Session:
     """Account of the judgment for function calls."""
     model_version: str | None = None
     """Version of the weights; set when the weights lock is acquired."""
+    results: list[list[CheckResult]] = field(default_factory=list)
+    """Results of the checks, for each response."""
+
+    async def decide_by_rules(self) -> Verdict:
+        """Return the verdict of the checks alone."""
+        checks = self.judge.checks
+        assert checks is not None
+        if not self.judge.has_model:
+            self.model_version = self.judge.weights.version
+        self.results = await checks.examine(self.request)
+        return rules_verdict(mode=self.request.mode, cards=checks.cards, results=self.results)
+
+    async def decide_with_checks(self) -> Verdict:
+        """Return the verdict of the model over all responses, after the gates."""
+        checks = self.judge.checks
+        if checks is None:
+            return await self.decide_with_weights()
+        verdict, self.results = await gather_pair(self.decide_with_weights(), checks.examine(self.request))
+        return gated(verdict, mode=self.request.mode, cards=checks.cards, results=self.results)
 
     async def decide_with_weights(self) -> Verdict:
         """Return the verdict over all responses, holding the weights lock."""

@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from tirjudge.checks import Checks
 from tirjudge.engines.base import Engine
 from tirjudge.errors import CheckpointError, EngineUnavailable
 from tirjudge.formats import format_named
@@ -53,6 +54,8 @@ class Model:
     """Hash of the tokenizer. None: not known, because the model is behind a URL."""
     chat_template: str | None = None
     """Source of the chat template. None: not known, because the model is behind a URL."""
+    checks: Checks | None = None
+    """Checks that judge in place of a model. None: a model."""
 
     @property
     def fingerprint(self) -> str | None:
@@ -159,6 +162,10 @@ class EngineOptions:
     """Command line arguments of `vllm serve`, for vLLM in this process."""
     chat_template_kwargs: TemplateOptions | None = None
     """Options of the chat template. None: those of the profile."""
+    slots: int | None = None
+    """Maximum number of concurrent programs of checks. None: the number of CPU cores."""
+    allow_unsafe_sandbox: bool = False
+    """Whether checks run programs even if this machine offers no isolation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

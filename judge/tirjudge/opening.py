@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+from tirjudge.checks import Checks, open_checks
 from tirjudge.formats import format_named
 from tirjudge.judge import Judge
 from tirjudge.kinds import Kinds
@@ -157,6 +158,7 @@ async def open_judge(
     options: EngineOptions = NO_ENGINE_OPTIONS,
     tool_options: ToolOptions = NO_TOOL_OPTIONS,
     format: str | None = None,
+    checks: str | Checks | None = None,
 ) -> AsyncIterator[Judge]:
     """Open a model and its tools, and close them at the end of the block.
 
@@ -165,12 +167,15 @@ async def open_judge(
         options, format: as in `open_model`.
         tools: names of tools to open, or open tools. Empty: only requests with `tools="off"` are accepted. A name of
             `tirjudge.functions`, such as `run` or `mcp:SETTINGS`, offers functions to the programs of `python`.
-        tool_options: options of the tools that are opened by name.
+        tool_options: options of the tools and checks that are opened by name.
+        checks: path of a settings file with checks of responses, or open checks. None: no checks, or those of a judge
+            without a model.
 
     Raises:
-        ValueError: as in `open_model`, unknown tool, or functions without `python`.
+        ValueError: as in `open_model`, unknown tool, functions without `python`, or invalid checks.
         CheckpointError, EngineUnavailable: as in `open_model`.
-        SandboxUnavailable: a tool does not work on this machine.
+        SandboxUnavailable: a tool or a check does not work on this machine.
+        ToolUnavailable: functions or checks need a library that is not installed.
     """
     kinds = [_tool_kind(tool) if isinstance(tool, str) else tool for tool in tools if not is_function_tool(tool)]
     async with AsyncExitStack() as stack:
@@ -182,10 +187,15 @@ async def open_judge(
         ]
         names = [tool for tool in tools if isinstance(tool, str) and is_function_tool(tool)]
         functions = await stack.enter_async_context(open_functions(names))
+        if isinstance(checks, str):
+            checks = await stack.enter_async_context(open_checks(checks, options=tool_options))
+        if checks is not None and opened.checks is not None:
+            raise ValueError("--checks: given with a judge of rules, which has its checks already; remove it")
         yield Judge(
             engine=opened.engine,
             tools=with_functions(open_tools, functions),
             profile=opened.profile,
             weights=opened.weights,
             model=opened,
+            checks=opened.checks if checks is None else checks,
         )

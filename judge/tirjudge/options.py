@@ -60,7 +60,7 @@ JudgeAddress = Annotated[
     typer.Option(
         "--judge",
         envvar="TIRJUDGE_JUDGE",
-        help="KIND:ADDRESS of a model: embedded:PATH, vllm:URL[,URL], chat:URL#MODEL, or an engine of another package.",
+        help="KIND:ADDRESS of a model: embedded:PATH, vllm:URL[,URL], chat:URL#MODEL, rules:FILE, or another package's engine.",
     ),
 ]
 FormatName = Annotated[
@@ -86,6 +86,14 @@ ToolNames = Annotated[
         "--tool",
         envvar="TIRJUDGE_TOOL",
         help="A tool that the model may call, default: python; or functions for its programs, such as run; repeatable.",
+    ),
+]
+ChecksFile = Annotated[
+    str | None,
+    typer.Option(
+        "--checks",
+        envvar="TIRJUDGE_CHECKS",
+        help="Settings file with checks of responses, whose gates change verdicts (docs/rules.md).",
     ),
 ]
 Engines = Annotated[

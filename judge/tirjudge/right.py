@@ -83,7 +83,7 @@ def credit(
         mode: pointwise: a right response must have the highest score. Other modes: a right response must be chosen.
         counting: how orders, ties and missing verdicts count.
     """
-    of = _of_scores if mode is Mode.POINTWISE else _of_choices
+    of = _of_scores if mode.scores_each else _of_choices
     return of(decisions, responses, right=right, counting=counting)
 
 
@@ -233,13 +233,15 @@ def decisions_of(judgment: Judgment, *, asked: Sequence[int], needs_program: boo
     """
     if judgment.mode is Mode.LISTWISE and any(len(r.order) < len(asked) for r in judgment.rollouts):
         return [_of_groups(judgment, asked=asked)]
+    if not judgment.rollouts:
+        return _by_rules(judgment, asked=asked)
     decisions = []
     for rollout in judgment.rollouts:
         shown = tuple(asked[index] for index in rollout.order)
         verdict = rollout.verdict
         if verdict is None or judgment.verdict.is_withheld or not rollout.counts(needs_program=needs_program):
             decisions.append(Decision(shown=shown))
-        elif judgment.mode is Mode.POINTWISE:
+        elif judgment.mode.scores_each:
             decisions.append(
                 Decision(
                     shown=shown,
@@ -260,6 +262,18 @@ def decisions_of(judgment: Judgment, *, asked: Sequence[int], needs_program: boo
                 )
             )
     return decisions
+
+
+def _by_rules(judgment: Judgment, *, asked: Sequence[int]) -> list[Decision]:
+    """Return the decisions of a judgment without rollouts, which the checks made."""
+    verdict = judgment.verdict
+    if not judgment.mode.scores_each:
+        return [_of_groups(judgment, asked=asked)]
+    scores = verdict.scores or [None] * len(asked)
+    return [
+        Decision(shown=(index,), score=score, expected_score=score, basis=verdict.basis)
+        for index, score in zip(asked, scores, strict=True)
+    ]
 
 
 def _of_groups(judgment: Judgment, *, asked: Sequence[int]) -> Decision:
@@ -313,7 +327,7 @@ def is_right(judgment: Judgment, target: int, *, rule: ScoringRule = STRICT) -> 
         None if only one response was judged, because there is nothing to compare it with.
     """
     verdict = judgment.verdict
-    if judgment.mode is Mode.POINTWISE:
+    if judgment.mode.scores_each:
         num_judged = 1 + max((rollout.order[0] for rollout in judgment.rollouts), default=0)
         known = verdict.scores or [None] * num_judged
         asked: Sequence[int] = range(len(known))

@@ -63,11 +63,18 @@ it."""
 
 
 class Mode(StrEnum):
-    """Judging task: a score for each response, a preference between two responses, or the best of several."""
+    """Judging task: a score for each response, a preference between two responses, the best of several, or a score for
+    each response by the server's checks alone, without the model."""
 
     POINTWISE = "pointwise"
     PAIRWISE = "pairwise"
     LISTWISE = "listwise"
+    RULES = "rules"
+
+    @property
+    def scores_each(self) -> bool:
+        """Whether each response gets a score of its own."""
+        return self in (Mode.POINTWISE, Mode.RULES)
 
 
 class StopReason(StrEnum):
@@ -591,7 +598,7 @@ class StoreCard(Wire):
 _FIT: list[JsonValue] = [
     {
         "anyOf": [
-            {"properties": {"mode": {"const": "pointwise"}}},
+            {"properties": {"mode": {"enum": ["pointwise", "rules"]}}},
             {"properties": {"mode": {"const": "pairwise"}, "responses": {"minItems": 2, "maxItems": 2}}},
             {"properties": {"mode": {"const": "listwise"}, "responses": {"minItems": 2}}},
         ]
@@ -616,7 +623,8 @@ class JudgeRequest(Wire):
     prompt: Text | Annotated[list[ChatMessage], Field(min_length=1)]
     """The question that the responses answer: a text or a conversation."""
     responses: list[Text] = Field(min_length=1, max_length=MAX_RESPONSES)
-    """The candidates: exactly 2 for pairwise, at least 2 for listwise, 1 or more (each judged alone) for pointwise."""
+    """The candidates: exactly 2 for pairwise, at least 2 for listwise, 1 or more (each judged alone) for pointwise and
+    rules."""
     model: Text | None = None
     """Name of the judge. None: the server's default."""
     reference: Text | None = None
@@ -695,6 +703,70 @@ def _check_attached(stores: Sequence[AttachedStore]) -> None:
         raise ValueError(f"evidence: {num_bytes:,} bytes given, the limit is {MAX_ATTACHED_BYTES:,}")
 
 
+Severity = Literal["info", "warning", "violation"]
+"""Severity of what a check found, from the lowest to the highest."""
+
+
+class CheckReason(Wire):
+    """One finding of a check."""
+
+    message: str
+    """What is wrong."""
+    row: dict[str, JsonValue] | None = Field(default=None, exclude_if=is_none)
+    """Row of a table that shows it. None (omitted from JSON): no row."""
+    focus: str | None = Field(default=None, exclude_if=is_none)
+    """Node of a graph that the finding is about. None (omitted from JSON): no node."""
+    path: str | None = Field(default=None, exclude_if=is_none)
+    """Property of the node, or place in the response's JSON as a JSON pointer. None (omitted from JSON): not known."""
+    value: JsonValue = Field(default=None, exclude_if=is_none)
+    """Value at the path. None (omitted from JSON): no value."""
+    store: str | None = Field(default=None, exclude_if=is_none)
+    """Store of evidence that was asked. None (omitted from JSON): no store."""
+    store_sha256: str | None = Field(default=None, exclude_if=is_none)
+    """SHA-256 of that store. None (omitted from JSON): no store."""
+
+
+class CheckResult(Wire):
+    """Result of one check of one response."""
+
+    check: str
+    """Name of the check."""
+    kind: str
+    """Kind of the check, such as `sql`."""
+    severity: Severity
+    """Severity of a failure; of several findings, the highest."""
+    passed: bool
+    """Whether the response passed. A skipped check did not pass."""
+    reasons: list[CheckReason] = Field(default_factory=list, exclude_if=lambda reasons: not reasons)
+    """Findings. Empty is omitted from JSON."""
+    skipped: str | None = Field(default=None, exclude_if=is_none)
+    """Why the check does not apply to the response. It then counts for nothing. None (omitted from JSON): it applies."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the check applies and the response did not pass."""
+        return not self.passed and self.skipped is None
+
+
+class GateRecord(Wire):
+    """Change of a verdict by a failed check."""
+
+    check: str
+    """Name of the check."""
+    response: int
+    """Index of the response that failed it."""
+    effect: Literal["cap", "decides"]
+    """`cap`: the score was lowered. `decides`: the response lost to those that passed."""
+    before: float | None
+    """Score, or index of the best response, without the gate. None: there was no best response."""
+    after: float | None
+    """Score, or index of the best response, with the gate. None: there is no best response."""
+
+
+RULE = "rule"
+"""Reason of a verdict that a gate decided."""
+
+
 class Verdict(Wire):
     """Final verdict of a judgment. Indexes and lists follow the order of the responses in the request."""
 
@@ -717,10 +789,13 @@ class Verdict(Wire):
     forced: bool
     """Whether the verdict of any counted rollout was forced."""
     reason: str | None = None
-    """Reason for a tie or an abstention. None: decided."""
+    """Reason for a tie or an abstention. `rule`: a gate decided, against the model. None: the model decided."""
     basis: Basis | None = Field(default=None, exclude_if=is_none)
     """What the verdict rests on: `guessed` if any counted rollout was guessed, `checked` if all were checked, otherwise
-    `reasoned`. None (omitted from JSON): an abstention, or a judgment from before this field."""
+    `reasoned`. A verdict that a gate or the rules decided is `checked`. None (omitted from JSON): an abstention, or a
+    judgment from before this field."""
+    gates: list[GateRecord] = Field(default_factory=list, exclude_if=lambda gates: not gates)
+    """Changes by failed checks. The probabilities and the confidence stay those of the model. Empty is omitted from JSON."""
 
     @property
     def is_withheld(self) -> bool:
@@ -899,6 +974,8 @@ class Judgment(Wire):
     ran_candidate_in_process: bool = Field(default=False, exclude_if=lambda ran: not ran)
     """Whether a program executed the text of a response in its own process, so that the response may have forged the
     output. False is omitted from JSON."""
+    checks: list[list[CheckResult]] = Field(default_factory=list, exclude_if=lambda checks: not checks)
+    """Results of the server's checks: for each response, one result per check. Empty is omitted from JSON."""
     usage: Usage
     """Token and call counts."""
     timing: Timing

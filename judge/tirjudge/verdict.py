@@ -15,7 +15,18 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from tirjudge.basis import basis_of, combined_basis
-from tirjudge.types import GOOD_SCORE, Basis, JudgeRequest, Mode, Rollout, RolloutVerdict, Unmet, Verdict, label_of
+from tirjudge.types import (
+    GOOD_SCORE,
+    RULE,
+    Basis,
+    JudgeRequest,
+    Mode,
+    Rollout,
+    RolloutVerdict,
+    Unmet,
+    Verdict,
+    label_of,
+)
 
 SCORE_DIGITS = 3
 """Decimal places of scores. The last digits of an engine vary with its batch and must not break ties."""
@@ -248,13 +259,14 @@ def abstention(votes: Sequence[Vote]) -> Verdict:
 def held_to(request: JudgeRequest, verdict: Verdict) -> Verdict:
     """Return the verdict, or an abstention if it does not meet `require` and `min_confidence` of the request.
 
-    A pointwise verdict over several responses is withheld as a whole. A tie has a basis and a confidence, too.
+    A pointwise verdict over several responses is withheld as a whole. A tie has a basis and a confidence, too. The
+    confidence of the model does not count where a gate decided.
     """
     if verdict.status == "abstained":
         return verdict
     if request.require == "checked" and verdict.basis != "checked":
         return _abstained(Unmet.NOT_CHECKED.value)
-    if request.min_confidence is None:
+    if request.min_confidence is None or verdict.reason == RULE:
         return verdict
     if verdict.confidence is None:
         return _abstained(Unmet.CONFIDENCE_UNKNOWN.value)

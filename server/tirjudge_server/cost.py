@@ -143,12 +143,12 @@ def _cost(responses: Sequence[str], *, counts: PromptCounts, shared: int, repeat
 
 def _counts(num_responses: int, *, mode: Mode, group_size: int) -> PromptCounts:
     """Return the prompt counts of one judgment, which shows responses in the same groups as the listwise strategy."""
-    strategy = STRATEGIES["pointwise" if mode is Mode.POINTWISE else "listwise"]
+    strategy = STRATEGIES["pointwise" if mode.scores_each else "listwise"]
     return strategy.prompt_counts(num_responses, group_size=group_size)
 
 
 def _repeats(mode: Mode, *, orders: str, votes: int) -> int:
-    return votes * (2 if orders == "both" and mode is not Mode.POINTWISE else 1)
+    return votes * (2 if orders == "both" and not mode.scores_each else 1)
 
 
 def _text_chars(prompt: str | Sequence[ChatMessage]) -> int:

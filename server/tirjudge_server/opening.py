@@ -125,6 +125,8 @@ async def open_judging(settings: ServerSettings) -> AsyncIterator[Model]:
             max_concurrency=settings.chat_concurrency,
             context_tokens=settings.chat_context_tokens,
             prices=settings.chat_prices,
+            slots=settings.slots,
+            allow_unsafe_sandbox=settings.allow_unsafe_sandbox,
         )
         address = f"{kind}:{settings.model or ''}"
         if settings.chat_url is not None:

@@ -89,7 +89,9 @@ class Readiness:
         self._in_doubt.set()
 
     def confirm(self, judgment: Judgment) -> None:
-        """Record a successful judgment."""
+        """Record a successful judgment. Without rollouts, it says nothing about the engine."""
+        if not judgment.rollouts:
+            return
         self.engine.succeeded()
         if judgment.usage.tool_calls:
             self.sandbox.succeeded()

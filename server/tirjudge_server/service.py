@@ -218,6 +218,12 @@ class JudgeService:
         if request.model not in (None, name):
             message = f"model: {shown(request.model)} given, this server has {shown(name)}"
             raise Refused(invalid(message, param="model", code="model_not_found"), status=404)
+        try:
+            if self.judge.uses_rules(request):
+                return
+        except ValueError as error:
+            message = f"{error}; this server runs without --checks"
+            raise Refused(invalid(message, param="mode", code="no_checks")) from error
         if not self.judge.tools and request.tools != "off":
             message = f'tools: "{request.tools}" given, but this server runs without a sandbox; use "off"'
             raise Refused(invalid(message, param="tools", code="no_sandbox"))
@@ -248,7 +254,8 @@ class JudgeService:
     ) -> InFlightJudgment:
         """Queue and start a new judgment."""
         try:
-            self.readiness.check(request)
+            if not self.judge.uses_rules(request):
+                self.readiness.check(request)
             ticket = self.admission.take(caller=call.caller, priority=call.priority)
         except FAILURES as error:
             self._tell_end(request, call, error)

@@ -18,6 +18,7 @@ from tirjudge.errors import TirjudgeError
 from tirjudge.model import checkpoint_folder
 from tirjudge.opening import open_judge
 from tirjudge.profile import load_profile
+from tirjudge.tools.base import ToolOptions
 from tirjudge.tools.python import python_tools
 from tirjudge.types import PYTHON
 from tirjudge_server.access import Access, check_bind
@@ -113,8 +114,11 @@ async def open_application(settings: ServerSettings) -> AsyncIterator[Applicatio
         programs = await opened.enter_async_context(open_programs(settings))
         python = python_tools(programs.sandbox)
         tools = [*python, *(name for name in settings.tool_names if name != PYTHON)]
+        options = ToolOptions(slots=settings.slots, allow_unsafe_sandbox=settings.allow_unsafe_sandbox)
         with refusing_names():
-            judge = await opened.enter_async_context(open_judge(model, tools=tools))
+            judge = await opened.enter_async_context(
+                open_judge(model, tools=tools, tool_options=options, checks=settings.checks)
+            )
         records = access = tracing = None
         if settings.records != NONE:
             versions = versions_of(judge, fingerprint=model.fingerprint, isolation=programs.level)

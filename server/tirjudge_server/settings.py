@@ -23,6 +23,7 @@ from tirjudge.options import (
     ChatTimeout,
     ChatUrl,
     Checkpoint,
+    ChecksFile,
     EngineKey,
     Engines,
     EnginesFile,
@@ -83,6 +84,7 @@ class ServerSettings:
     format: FormatName = None
     chat_template_kwargs: ChatTemplateKwargs = None
     tool: ToolNames = None
+    checks: ChecksFile = None
     profile: Annotated[Path | None, Option(help="Folder of the judge.json to use; default: that of --model.")] = None
     engine: Engines = None
     engines_file: EnginesFile = None

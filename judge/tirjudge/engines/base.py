@@ -60,6 +60,8 @@ class Tokenizer(Protocol):
 class EngineFacts:
     """Capabilities of an engine. The loop and the server check these, never the class of the engine."""
 
+    generates: bool = True
+    """Whether the engine writes text. Without it, the judge decides by its checks."""
     constrains: bool = True
     """Whether the engine can constrain the next token to given ids and return their log-probabilities. Reading labels
     and forcing verdicts need this. Without it, such as with a chat endpoint, the model is asked for its verdict

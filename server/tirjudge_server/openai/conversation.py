@@ -107,6 +107,9 @@ async def converse(
     Raises:
         Refused, QueueFull, ShuttingDown, PromptTooLong, EngineUnavailable, SandboxUnavailable, DeadlineExceeded
     """
+    if not service.judge.has_model:
+        message = "this server has rules and no model, so it cannot chat; send a request for a judgment"
+        raise Refused(invalid(message, param="model", code="no_model"))
     text = shown_text(question.messages)
     tools = "auto" if question.tools else "off"
     needs = JudgeRequest(mode=Mode.POINTWISE, prompt=text, responses=[""], model=question.model, tools=tools)

@@ -77,6 +77,8 @@ class Versions:
     """Names of the tools that the model may call."""
     functions: Mapping[str, OfferedFunction] = field(default_factory=dict)
     """Name -> function that programs may call."""
+    checks: Mapping[str, str] | None = None
+    """Name -> SHA-256 of the checks of responses. None: no checks."""
     sandbox: str | None
     """Isolation level of the sandbox. None: no sandbox."""
     limits: dict[str, Any] | None
@@ -109,6 +111,7 @@ def versions_of(judge: Judge, *, fingerprint: str | None, isolation: str | None)
             )
             for each in judge.functions
         },
+        checks=None if judge.checks is None else {card.name: card.sha256 for card in judge.checks.cards},
         sandbox=isolation,
         limits=asdict(limits) if is_dataclass(limits) and not isinstance(limits, type) else None,
         package=version("tirjudge"),

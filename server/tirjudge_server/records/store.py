@@ -111,7 +111,10 @@ class Records:
 
     def _stored_versions(self, fingerprint: str | None) -> dict[str, Any]:
         """Return the versions with this fingerprint, as JSON values."""
-        return asdict(replace(self.versions, fingerprint=fingerprint))
+        versions = asdict(replace(self.versions, fingerprint=fingerprint))
+        if versions["checks"] is None:  # as in records from before the checks
+            del versions["checks"]
+        return versions
 
     async def recall(self, request: JudgeRequest, *, call: Call) -> Judgment | None:
         """Return the earlier judgment for this idempotency key, or for the same content; None: no such judgment.

@@ -15,7 +15,6 @@ from tirjudge.types import (
     ExecResult,
     JudgeRequest,
     Judgment,
-    Mode,
     Outcome,
     RolloutRecord,
     Sampling,
@@ -109,7 +108,7 @@ class ServerMetrics:
             self._ties.labels(verdict.reason or "").inc()
         if verdict.status == "abstained":
             self._abstentions.labels(verdict.reason or "").inc()
-        elif request.orders == "both" and request.mode is not Mode.POINTWISE:
+        elif request.orders == "both" and not request.mode.scores_each:
             self._both_orders.inc()
             self._flips.inc(verdict.reason == "orders_disagree")
 

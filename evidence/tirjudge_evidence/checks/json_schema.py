@@ -1,0 +1,117 @@
+"""The check `json_schema`: the JSON of a response, validated with a JSON Schema (2020-12).
+
+References stay inside the schema, patterns take linear time (re2), and `uniqueItems` compares hashes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Literal
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, ValidationError
+from jsonschema.validators import extend
+from pydantic import Field, field_validator
+from referencing import Registry
+
+from tirjudge.types import CheckReason
+from tirjudge_evidence.checks.base import (
+    MAX_REASONS,
+    CheckContext,
+    CheckKind,
+    CheckSettings,
+    Examine,
+    Examined,
+    Finding,
+    Missing,
+)
+from tirjudge_evidence.checks.response_json import compiled, json_of
+
+_SHOWN_CHARS = 300
+
+
+def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, str) and compiled(pattern).search(instance) is None:
+        yield ValidationError(f"does not match {pattern}")
+
+
+def _unique_items(validator: Any, is_unique: bool, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if not is_unique or not isinstance(instance, list):
+        return
+    if len({json.dumps(each, sort_keys=True) for each in instance}) < len(instance):
+        yield ValidationError("has two equal items")
+
+
+_Validator = extend(Draft202012Validator, {"pattern": _pattern, "uniqueItems": _unique_items})
+
+
+class JsonSchemaSettings(CheckSettings):
+    """Settings of the check."""
+
+    kind: Literal["json_schema"]
+    document: dict[str, Any] = Field(alias="schema")
+    """The JSON Schema."""
+
+    @field_validator("document")
+    @classmethod
+    def _check_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
+        try:
+            Draft202012Validator.check_schema(schema)
+        except SchemaError as error:
+            raise ValueError(f"not a valid JSON Schema (2020-12): {error.message}") from None
+        _check_keywords(schema)
+        return schema
+
+
+def _check_keywords(schema: Any) -> None:
+    """Check the references and the patterns of a schema.
+
+    Raises:
+        ValueError: a reference outside the schema, or a keyword whose patterns may take long.
+    """
+    if isinstance(schema, list):
+        for each in schema:
+            _check_keywords(each)
+    if not isinstance(schema, Mapping):
+        return
+    for name, value in schema.items():
+        if name in ("$ref", "$dynamicRef") and isinstance(value, str) and not value.startswith("#"):
+            raise ValueError(f"{name}: {value!r} given, expected a reference inside the schema, such as #/$defs/name")
+        if name == "patternProperties":
+            raise ValueError(
+                "patternProperties: not supported; list the properties, or use propertyNames with a pattern"
+            )
+        if name == "pattern" and isinstance(value, str):
+            compiled(value)
+        _check_keywords(value)
+
+
+def _open(settings: JsonSchemaSettings, context: CheckContext) -> Examine:
+    validator = _Validator(settings.document, registry=Registry())
+
+    def findings(response: str) -> list[Finding]:
+        contents = json_of(response)
+        try:
+            errors = list(islice(validator.iter_errors(contents), MAX_REASONS))
+        except RecursionError:
+            raise Missing("the JSON of the response is nested too deeply for the schema") from None
+        return [Finding(reason=_reason(error, settings), severity=settings.severity) for error in errors]
+
+    async def examine(examined: Examined) -> list[Finding]:
+        return await asyncio.to_thread(findings, examined.response)
+
+    return examine
+
+
+def _reason(error: ValidationError, settings: JsonSchemaSettings) -> CheckReason:
+    path = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.absolute_path)
+    shown = json.dumps(error.instance)
+    value = error.instance if len(shown) <= _SHOWN_CHARS else shown[:_SHOWN_CHARS]
+    detail = error.message[:_SHOWN_CHARS]
+    return CheckReason(message=settings.said(f"{path or 'the JSON'}: {detail}"), path=path, value=value)
+
+
+KIND = CheckKind(name="json_schema", settings=JsonSchemaSettings, open=_open)

@@ -1,0 +1,47 @@
+"""The check `sql`: a SELECT on a store with values of the response. Each row that it returns is a violation."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from tirjudge.types import CheckReason
+from tirjudge_evidence.checks.base import (
+    CheckContext,
+    CheckKind,
+    Examine,
+    Examined,
+    Finding,
+    InStoreSettings,
+    asked,
+)
+from tirjudge_evidence.checks.response_json import FromResponse
+
+
+class SqlSettings(FromResponse, InStoreSettings):
+    """Settings of the check."""
+
+    kind: Literal["sql"]
+    query: str
+    """One SELECT. `$name` is a value of the response."""
+    expect: Literal["no_rows", "rows"] = "no_rows"
+    """`no_rows`: each row is a violation. `rows`: no row is a violation."""
+
+
+def _open(settings: SqlSettings, context: CheckContext) -> Examine:
+    store = context.store_of(settings, operation="sql", kind="table")
+
+    async def examine(examined: Examined) -> list[Finding]:
+        values = settings.values_in(examined.response)
+        rows = await asked(store, "sql", query=settings.query, params=values)
+        named = {"store": settings.store, "store_sha256": store.card.sha256}
+        if settings.expect == "rows":
+            reasons = [] if rows else [CheckReason(message=settings.said("no row fits the response"), **named)]
+        else:
+            message = settings.said(f"a row of {settings.store} contradicts the response")
+            reasons = [CheckReason(message=message, row=row, **named) for row in rows]
+        return [Finding(reason=reason, severity=settings.severity) for reason in reasons]
+
+    return examine
+
+
+KIND = CheckKind(name="sql", settings=SqlSettings, open=_open)
