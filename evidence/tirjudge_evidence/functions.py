@@ -9,7 +9,6 @@ and no others.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -351,7 +350,7 @@ async def shared_stores(path: str) -> AsyncIterator[tuple[EvidenceSettings, Stor
         ValueError, ToolUnavailable, SandboxUnavailable: as in `open_stores`; also an unreadable settings file.
     """
     loop = id(asyncio.get_running_loop())
-    key = (loop, os.path.realpath(path))
+    key = (loop, str(await asyncio.to_thread(Path(path).resolve)))
     lock = _sharing.setdefault(loop, asyncio.Lock())
     async with lock:
         if key not in _shared:

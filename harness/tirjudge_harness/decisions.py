@@ -27,6 +27,7 @@ class JudgedExample:
         start = 0
         for judgment in self.judgments:
             is_whole = start < len(self.decisions) and self.decisions[start].whole
-            end = start + (1 if is_whole else len(judgment.rollouts) or len(judgment.checks))
+            num_separate = len(judgment.checks if judgment.decided_by_checks else judgment.rollouts)
+            end = start + (1 if is_whole else num_separate)
             yield judgment, self.decisions[start:end]
             start = end

@@ -233,7 +233,7 @@ def decisions_of(judgment: Judgment, *, asked: Sequence[int], needs_program: boo
     """
     if judgment.mode is Mode.LISTWISE and any(len(r.order) < len(asked) for r in judgment.rollouts):
         return [_of_groups(judgment, asked=asked)]
-    if not judgment.rollouts:
+    if judgment.decided_by_checks:
         return _by_rules(judgment, asked=asked)
     decisions = []
     for rollout in judgment.rollouts:
@@ -265,7 +265,7 @@ def decisions_of(judgment: Judgment, *, asked: Sequence[int], needs_program: boo
 
 
 def _by_rules(judgment: Judgment, *, asked: Sequence[int]) -> list[Decision]:
-    """Return the decisions of a judgment without rollouts, which the checks made."""
+    """Return the decisions of a judgment that checks made or changed."""
     verdict = judgment.verdict
     if not judgment.mode.scores_each:
         return [_of_groups(judgment, asked=asked)]

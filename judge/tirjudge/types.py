@@ -798,6 +798,26 @@ class Verdict(Wire):
     """Changes by failed checks. The probabilities and the confidence stay those of the model. Empty is omitted from JSON."""
 
     @property
+    def final_probabilities(self) -> list[float] | None:
+        """Probabilities after the gates: where a gate decided, 0 and 1 replace those of the model. Rewards use these."""
+        if not self.gates or self.probabilities is None:
+            return self.probabilities
+        changed = {gate.response for gate in self.gates}
+        if self.scores is not None:
+            of_scores = zip(self.probabilities, self.scores, strict=True)
+            return [
+                float(score is not None and score >= GOOD_SCORE) if index in changed else p
+                for index, (p, score) in enumerate(of_scores)
+            ]
+        if self.best is not None:
+            return [float(index == self.best) for index in range(len(self.probabilities))]
+        if self.reason != RULE:
+            return self.probabilities
+        left = [0.0 if index in changed else p for index, p in enumerate(self.probabilities)]
+        total = math.fsum(left)
+        return [p / total for p in left] if total else self.probabilities
+
+    @property
     def is_withheld(self) -> bool:
         """Whether there was a verdict that does not meet the requirements of the request."""
         return self.status == "abstained" and self.reason in _UNMET
@@ -980,6 +1000,11 @@ class Judgment(Wire):
     """Token and call counts."""
     timing: Timing
     """Durations of the judgment and of its parts."""
+
+    @property
+    def decided_by_checks(self) -> bool:
+        """Whether the verdict is not the combination of its rollouts, because checks made or changed it."""
+        return bool(self.verdict.gates) or (bool(self.checks) and not self.rollouts)
 
 
 def label_of(index: int) -> str:

@@ -206,7 +206,7 @@ async def _pointwise(group: ResponseGroup, response: str, *, scoring: Scoring, a
     if missing is not None or verdict.scores is None or verdict.scores[0] is None:
         return _abstained(answer, missing=missing or MissingScore.ABSTAINED)
     score = verdict.scores[0]
-    if scoring.mode is RewardMode.POINTWISE:
+    if scoring.mode is RewardMode.POINTWISE and not answer.decided_by_checks:
         score = written_score(answer, needs_program=scoring.judging.get("tools") == "on") or score
     share = (score - LOWEST_SCORE) / (HIGHEST_SCORE - LOWEST_SCORE)
     return _scored(scoring.scaled(share), verdict=verdict, answers=[answer], score=score)
@@ -219,7 +219,7 @@ async def _versus_reference(group: ResponseGroup, response: str, *, scoring: Sco
     answer = await ask(partial(judge_request, group, mode=Mode.PAIRWISE, responses=pair, scoring=scoring))
     if isinstance(answer, Exception):
         return failed(answer)
-    missing, probabilities = missing_in(answer.verdict), answer.verdict.probabilities
+    missing, probabilities = missing_in(answer.verdict), answer.verdict.final_probabilities
     if missing is not None or probabilities is None:
         return _abstained(answer, missing=missing or MissingScore.ABSTAINED)
     return _scored(scoring.scaled(probabilities[0]), verdict=answer.verdict, answers=[answer])

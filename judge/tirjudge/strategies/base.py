@@ -150,8 +150,8 @@ def chances(comparison: Comparison, *, num_compared: int) -> list[float] | None:
     if isinstance(comparison, Exception) or comparison.verdict.status == "abstained":
         return None
     verdict = comparison.verdict
-    if verdict.probabilities is not None:
-        return verdict.probabilities
+    if verdict.final_probabilities is not None:
+        return verdict.final_probabilities
     return [1 / num_compared if verdict.best is None else float(place == verdict.best) for place in range(num_compared)]
 
 

@@ -206,10 +206,10 @@ def _found(answer: Judgment | Exception) -> _Found | ResponseScore:
     if isinstance(answer, Exception):
         return failed(answer)
     verdict = answer.verdict
-    if verdict.status == "abstained" or verdict.probabilities is None:
+    if verdict.status == "abstained" or verdict.final_probabilities is None:
         return no_score(missing_in(verdict) or MissingScore.ABSTAINED, reason=verdict.reason or "abstained")
     label_mass = 1.0 if verdict.label_mass is None else verdict.label_mass
-    return _Found(probabilities=verdict.probabilities, label_mass=label_mass)
+    return _Found(probabilities=verdict.final_probabilities, label_mass=label_mass)
 
 
 def _answer(

@@ -320,7 +320,7 @@ def _item_text(item: DecisionMessage | DecisionToolCall | DecisionToolOutput) ->
 
 def answer_of(question: PredicateQuestion | ChoiceQuestion | ScoreQuestion, verdict: Verdict) -> dict[str, Any]:
     """Return the answer to a question in OpenAI's format. An abstention is a refusal."""
-    chances = verdict.probabilities
+    chances = verdict.final_probabilities
     if verdict.status == "abstained" or chances is None:
         return {"type": "refusal", "name": question.name}
     top = max(range(len(chances)), key=lambda index: chances[index])

@@ -41,7 +41,7 @@ def undecided(verdict: Verdict) -> str:
 
 def is_good(verdict: Verdict) -> bool:
     """Whether a single response is probably good: P(score >= 6) is at least 0.5."""
-    return (verdict.probabilities or [0.0])[0] >= 0.5
+    return (verdict.final_probabilities or [0.0])[0] >= 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
