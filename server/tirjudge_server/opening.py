@@ -116,24 +116,29 @@ async def open_judging(settings: ServerSettings) -> AsyncIterator[Model]:
         kind = engine_kind(settings)
         if settings.profile is not None and kind != "vllm":
             raise OptionsClash("--profile: given without an engine behind a URL; give --model alone")
-        options = EngineOptions(
-            profile=settings.profile,
-            key=settings.chat_api_key or settings.engine_key if kind == "chat" else settings.engine_key,
-            vllm_arguments=words_of(settings.worker_args) if kind == "vllm-inprocess" else (),
-            chat_template_kwargs=kwargs,
-            timeout_s=settings.chat_timeout_s,
-            max_concurrency=settings.chat_concurrency,
-            context_tokens=settings.chat_context_tokens,
-            prices=settings.chat_prices,
-            slots=settings.slots,
-            allow_unsafe_sandbox=settings.allow_unsafe_sandbox,
-        )
+        options = _options_of(settings, kind=kind, kwargs=kwargs)
         address = f"{kind}:{settings.model or ''}"
         if settings.chat_url is not None:
             address = address_of(chat_url=settings.chat_url, chat_model=settings.chat_model)
         async with open_model(settings.judge or address, options=options, format=settings.format) as model:
             await _check(model, wait_s=settings.engine_wait_s)
             yield model
+
+
+def _options_of(settings: ServerSettings, *, kind: str, kwargs: dict[str, JsonValue] | None) -> EngineOptions:
+    """The options of a model that is named by its address."""
+    return EngineOptions(
+        profile=settings.profile,
+        key=settings.chat_api_key or settings.engine_key if kind == "chat" else settings.engine_key,
+        vllm_arguments=words_of(settings.worker_args) if kind == "vllm-inprocess" else (),
+        chat_template_kwargs=kwargs,
+        timeout_s=settings.chat_timeout_s,
+        max_concurrency=settings.chat_concurrency,
+        context_tokens=settings.chat_context_tokens,
+        prices=settings.chat_prices,
+        slots=settings.slots,
+        allow_unsafe_sandbox=settings.allow_unsafe_sandbox,
+    )
 
 
 def _template_options(settings: ServerSettings) -> dict[str, JsonValue] | None:

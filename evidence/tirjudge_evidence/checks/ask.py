@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Literal
+
+from pydantic import Field
 
 from tirjudge.types import CheckReason
 from tirjudge_evidence.checks.base import (
@@ -39,7 +40,7 @@ _XSD = "http://www.w3.org/2001/XMLSchema#"
 class AskSettings(FromResponse, InStoreSettings):
     """Settings of the check."""
 
-    kind: Literal["ask"]
+    kind: str = Field(pattern="^ask$")
     query: str
     """An ASK query. `$name` is a value of the response."""
     expect: bool = True

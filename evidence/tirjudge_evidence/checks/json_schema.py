@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, ValidationError
@@ -51,7 +51,7 @@ _Validator = extend(Draft202012Validator, {"pattern": _pattern, "uniqueItems": _
 class JsonSchemaSettings(CheckSettings):
     """Settings of the check."""
 
-    kind: Literal["json_schema"]
+    kind: str = Field(pattern="^json_schema$")
     document: dict[str, Any] = Field(alias="schema")
     """The JSON Schema."""
 

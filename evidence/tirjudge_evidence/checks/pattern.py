@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import field_validator
+from pydantic import Field, field_validator
 
 from tirjudge.types import CheckReason
 from tirjudge_evidence.checks.base import CheckContext, CheckKind, CheckSettings, Examine, Examined, Finding
@@ -16,7 +16,7 @@ _SHOWN_CHARS = 200
 class PatternSettings(CheckSettings):
     """Settings of the check."""
 
-    kind: Literal["pattern"]
+    kind: str = Field(pattern="^pattern$")
     pattern: str
     """Pattern in the syntax of re2."""
     expect: Literal["match", "no_match"] = "match"

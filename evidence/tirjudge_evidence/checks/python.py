@@ -7,9 +7,8 @@ runs in the program's process could print the answer. Such an execution is refus
 from __future__ import annotations
 
 import json
-from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, StrictBool, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
 from tirjudge.errors import SandboxUnavailable
 from tirjudge.tools.functions import CallAccount, Offer
@@ -28,7 +27,7 @@ from tirjudge_evidence.checks.base import (
 class PythonSettings(CheckSettings):
     """Settings of the check."""
 
-    kind: Literal["python"]
+    kind: str = Field(pattern="^python$")
     code: str
     """The program."""
 

@@ -149,7 +149,7 @@ def at_pointer(contents: Any, pointer: str) -> Any:
     """Return the value at a JSON pointer (RFC 6901).
 
     Raises:
-        Missing: there is no such value.
+        Missing: the JSON has nothing there.
     """
     value = contents
     for part in pointer.split("/")[1:]:

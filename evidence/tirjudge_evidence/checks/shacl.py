@@ -30,7 +30,7 @@ _LEVELS: dict[str, Severity] = {"info": "info", "warning": "warning", "violation
 class ShaclSettings(InStoreSettings):
     """Settings of the check."""
 
-    kind: Literal["shacl"]
+    kind: str = Field(pattern="^shacl$")
     format: Literal["turtle", "json-ld"] = "turtle"
     """Format of the block of the response. With `context`, it is JSON-LD."""
     context: dict[str, Any] = Field(default_factory=dict)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from tirjudge.types import CheckReason
 from tirjudge_evidence.checks.base import (
     CheckContext,
@@ -20,7 +22,7 @@ from tirjudge_evidence.checks.response_json import FromResponse
 class SqlSettings(FromResponse, InStoreSettings):
     """Settings of the check."""
 
-    kind: Literal["sql"]
+    kind: str = Field(pattern="^sql$")
     query: str
     """One SELECT. `$name` is a value of the response."""
     expect: Literal["no_rows", "rows"] = "no_rows"
@@ -33,12 +35,24 @@ def _open(settings: SqlSettings, context: CheckContext) -> Examine:
     async def examine(examined: Examined) -> list[Finding]:
         values = settings.values_in(examined.response)
         rows = await asked(store, "sql", query=settings.query, params=values)
-        named = {"store": settings.store, "store_sha256": store.card.sha256}
         if settings.expect == "rows":
-            reasons = [] if rows else [CheckReason(message=settings.said("no row fits the response"), **named)]
+            reasons = (
+                []
+                if rows
+                else [
+                    CheckReason(
+                        message=settings.said("no row fits the response"),
+                        store=settings.store,
+                        store_sha256=store.card.sha256,
+                    )
+                ]
+            )
         else:
             message = settings.said(f"a row of {settings.store} contradicts the response")
-            reasons = [CheckReason(message=message, row=row, **named) for row in rows]
+            reasons = [
+                CheckReason(message=message, row=row, store=settings.store, store_sha256=store.card.sha256)
+                for row in rows
+            ]
         return [Finding(reason=reason, severity=settings.severity) for reason in reasons]
 
     return examine
