@@ -36,23 +36,13 @@ def _open(settings: SqlSettings, context: CheckContext) -> Examine:
         values = settings.values_in(examined.response)
         rows = await asked(store, "sql", query=settings.query, params=values)
         if settings.expect == "rows":
-            reasons = (
-                []
-                if rows
-                else [
-                    CheckReason(
-                        message=settings.said("no row fits the response"),
-                        store=settings.store,
-                        store_sha256=store.card.sha256,
-                    )
-                ]
-            )
+            shown, message = [] if rows else [None], "no row fits the response"
         else:
-            message = settings.said(f"a row of {settings.store} contradicts the response")
-            reasons = [
-                CheckReason(message=message, row=row, store=settings.store, store_sha256=store.card.sha256)
-                for row in rows
-            ]
+            shown, message = rows, f"a row of {settings.store} contradicts the response"
+        reasons = [
+            CheckReason(message=settings.said(message), row=row, store=settings.store, store_sha256=store.card.sha256)
+            for row in shown
+        ]
         return [Finding(reason=reason, severity=settings.severity) for reason in reasons]
 
     return examine
