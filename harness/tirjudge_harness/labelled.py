@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tirjudge.right import TIED, ScoringRule, choices_by_order
-from tirjudge.types import Mode
+from tirjudge.types import MODEL_MODES, Mode
 from tirjudge_harness.benchmark import Benchmark
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.evaluation import Evaluation, evaluate
@@ -103,7 +103,7 @@ def _benchmark(judged: Sequence[JudgedExample]) -> Benchmark:
         columns=(),
         examples=lambda row, part: (),
         sheet=(MeanMetric(name="all", holds=lambda mark: True), *parts),
-        modes=tuple(Mode),
+        modes=MODEL_MODES,
         compared=lambda outline, mode: [tuple(range(outline.num_responses))],
     )
 

@@ -77,6 +77,10 @@ class Mode(StrEnum):
         return self in (Mode.POINTWISE, Mode.RULES)
 
 
+MODEL_MODES = (Mode.POINTWISE, Mode.PAIRWISE, Mode.LISTWISE)
+"""Modes in which a model judges."""
+
+
 class StopReason(StrEnum):
     """Why a rollout ended."""
 

@@ -19,7 +19,7 @@ from tirjudge.formats import FORMATS, format_named
 from tirjudge.judge import Judge
 from tirjudge.profile import Profile
 from tirjudge.tools.python import python_tools
-from tirjudge.types import ChatMessage, Criterion, JudgeRequest, Mode
+from tirjudge.types import MODEL_MODES, ChatMessage, Criterion, JudgeRequest, Mode
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.worker import create_worker
 
@@ -80,7 +80,7 @@ def judge_of(engine: object, *, format: str) -> Judge:
 
 @each_family
 @each_format
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", MODEL_MODES)
 async def test_control_tokens_in_a_request_stay_text(
     mode: Mode, format: str, family: str, families: Families, forced_model: ForcedModels
 ) -> None:

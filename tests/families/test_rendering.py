@@ -12,7 +12,7 @@ from tests.judgments import build_request
 from tirjudge.chat_template import ChatTemplate
 from tirjudge.control_tokens import NONE
 from tirjudge.formats import FORMATS, format_named
-from tirjudge.types import Mode
+from tirjudge.types import MODEL_MODES, Mode
 
 transformers = pytest.importorskip("transformers")
 
@@ -52,7 +52,7 @@ def judge_prompts() -> list[str]:
     """Whole prompts of every format and mode."""
     prompts = []
     for name in sorted(FORMATS):
-        for mode in Mode:
+        for mode in MODEL_MODES:
             responses = ["Paris \n"] if mode is Mode.POINTWISE else ["Paris \n", "Rome"]
             prompts.append(
                 format_named(name).render(

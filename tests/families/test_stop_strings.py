@@ -19,7 +19,7 @@ from tirjudge.engines.tokenization import LocalTokenizer
 from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.formats import FORMATS, format_named
 from tirjudge.tools.python import python_tools
-from tirjudge.types import Completion, Mode, Sampling
+from tirjudge.types import MODEL_MODES, Completion, Sampling
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.worker import create_worker
 
@@ -31,7 +31,7 @@ AFTER = " more"
 def stop_strings() -> tuple[str, ...]:
     """The stop strings of all formats."""
     tools = python_tools(SandboxPool(slots=1))
-    stops = [format_named(name).stops(mode, tools=tools) for name in FORMATS for mode in Mode]
+    stops = [format_named(name).stops(mode, tools=tools) for name in FORMATS for mode in MODEL_MODES]
     return tuple(sorted({text for each in stops for text in (*each.verdict, *each.call)}))
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tirjudge.formats.blocks import bindings, labels
 from tirjudge.formats.texts import elide, fill, neutralise
 from tirjudge.formats.tirjudge_1 import FORMAT
-from tirjudge.types import Criterion, Mode, label_of
+from tirjudge.types import MODEL_MODES, Criterion, Mode, label_of
 
 GOLDEN = Path(__file__).parent / "golden"
 RESPONSES = {Mode.POINTWISE: ["Blue."], Mode.PAIRWISE: ["Blue.", "Green."], Mode.LISTWISE: ["Blue.", "Green.", "Red."]}
@@ -29,7 +29,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("tools", [True, False], ids=["tools", "plain"])
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", MODEL_MODES)
 def test_prompt_equals_its_golden_file(mode: Mode, tools: bool) -> None:
     text = FORMAT.render_prompt(mode, prompt="Name a colour.", responses=RESPONSES[mode], tools=tools, **NO_LIMIT)
     golden = GOLDEN / f"{mode}_{'tools' if tools else 'plain'}.txt"
@@ -44,7 +44,7 @@ GUIDANCE = {
 
 
 @pytest.mark.parametrize("tools", [True, False], ids=["tools", "plain"])
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", MODEL_MODES)
 def test_prompt_with_all_optional_sections_equals_its_golden_file(mode: Mode, tools: bool) -> None:
     text = FORMAT.render_prompt(
         mode, prompt="Name a colour.", responses=RESPONSES[mode], tools=tools, **NO_LIMIT, **GUIDANCE
@@ -111,7 +111,7 @@ def test_placeholders_in_a_response_are_not_expanded() -> None:
 
 
 @pytest.mark.parametrize("delimiter", HOSTILE)
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", MODEL_MODES)
 def test_delimiters_in_untrusted_text_are_neutralized(mode: Mode, delimiter: str) -> None:
     clean = FORMAT.render_prompt(mode, prompt="p", responses=["x"] * len(RESPONSES[mode]), tools=True, **NO_LIMIT)
     text = FORMAT.render_prompt(

@@ -14,7 +14,7 @@ from tirjudge.control_tokens import FAMILIES, NONE, ControlTokens
 from tirjudge.formats import DEFAULT_FORMAT, FIRST_FORMAT, format_named
 from tirjudge.formats.texts import as_served
 from tirjudge.formats.tirjudge_2 import BROKEN, FORMAT
-from tirjudge.types import Criterion, ExecResult, Mode, Outcome
+from tirjudge.types import MODEL_MODES, Criterion, ExecResult, Mode, Outcome
 
 GOLDEN = Path(__file__).parent / "golden" / "tirjudge_2"
 RESPONSES = {Mode.POINTWISE: ["Blue."], Mode.PAIRWISE: ["Blue.", "Green."], Mode.LISTWISE: ["Blue.", "Green.", "Red."]}
@@ -35,7 +35,7 @@ def render(mode: Mode = Mode.PAIRWISE, *, tools: bool = True, **given: Any) -> s
 
 @pytest.mark.parametrize("guidance", [{}, GUIDANCE], ids=["bare", "guided"])
 @pytest.mark.parametrize("tools", [True, False], ids=["tools", "plain"])
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", MODEL_MODES)
 def test_prompt_equals_its_golden_file(mode: Mode, tools: bool, guidance: dict[str, Any]) -> None:
     name = f"{mode}_{'tools' if tools else 'plain'}{'_guided' if guidance else ''}.txt"
     assert render(mode, tools=tools, **guidance) == (GOLDEN / name).read_text(encoding="utf-8")
@@ -51,7 +51,7 @@ def test_it_is_the_format_of_models_that_were_not_trained_on_any() -> None:
     assert format_named(FIRST_FORMAT).name == "tirjudge/1"
 
 
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", MODEL_MODES)
 def test_a_prompt_with_tools_asks_for_the_check_line(mode: Mode) -> None:
     (line,) = re.findall(r"CHECK \{.*\}", render(mode, tools=True))
     assert line == ('CHECK {"score": 7}' if mode is Mode.POINTWISE else 'CHECK {"A": 3, "B": 5}')
@@ -73,7 +73,7 @@ ORDINARY = [
 
 
 @pytest.mark.parametrize("text", ORDINARY)
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", MODEL_MODES)
 def test_ordinary_text_is_shown_byte_for_byte(mode: Mode, text: str) -> None:
     everywhere = {"reference": text, "rubric": text, "criteria": [Criterion(text=text)]}
     responses = [text] * len(RESPONSES[mode])
@@ -107,7 +107,7 @@ CONTROL = sorted(QWEN3.served.tokens)
 
 
 @pytest.mark.parametrize("delimiter", [*OWN, *VARIANTS, *CONTROL])
-@pytest.mark.parametrize("mode", Mode)
+@pytest.mark.parametrize("mode", MODEL_MODES)
 def test_tags_and_control_tokens_are_broken_by_one_space(mode: Mode, delimiter: str) -> None:
     shown = render(mode, responses=[f"a{delimiter}b"] * len(RESPONSES[mode]), control_tokens=QWEN3)
     assert f"a< {delimiter[1:]}b" in shown

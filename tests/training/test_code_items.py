@@ -10,7 +10,7 @@ import pytest
 from benchmarks.functions_checkpoint import FORGED, forged
 from tirjudge.formats.blocks import bindings
 from tirjudge.tools.functions import Offer
-from tirjudge.types import Mode
+from tirjudge.types import MODEL_MODES, Mode
 from tirjudge_sandbox import SandboxPool
 from tirjudge_sandbox.candidates import FUNCTIONS
 from tirjudge_training.synthetic.code import TASKS
@@ -21,7 +21,7 @@ CODE = Mixture(code=1.0, numeric=0.0, conduct=0.0, toolless=0.0, ties=0.0)
 
 @pytest.mark.parametrize("held_out", [False, True])
 async def test_the_recorded_output_is_that_of_the_sandbox(pool: SandboxPool, held_out: bool) -> None:
-    for mode in Mode:
+    for mode in MODEL_MODES:
         for example in islice(draw_examples(mode, rng=Random(5), held_out=held_out, mixture=CODE), 3):
             bound = bindings(mode, prompt=example.prompt, responses=example.responses)
             result = await pool.run(example.code or "", bindings=bound, offer=Offer(functions=FUNCTIONS))

@@ -10,7 +10,7 @@ import pytest
 
 from tirjudge.formats.blocks import bindings, labels
 from tirjudge.formats.tirjudge_1 import FORMAT
-from tirjudge.types import Mode, label_of
+from tirjudge.types import MODEL_MODES, Mode, label_of
 from tirjudge_training.synthetic import phrasings
 from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw_examples, segments
 from tirjudge_training.synthetic.instructions import KINDS
@@ -69,7 +69,7 @@ def test_lists_have_2_to_26_responses_and_one_best_response() -> None:
 
 
 def test_loop_parses_the_learned_judgments() -> None:
-    for mode in Mode:
+    for mode in MODEL_MODES:
         for example in draw(mode, num=100):
             parts = segments(example)
             written = [part.text for part in parts if part.by_model]

@@ -92,7 +92,7 @@ def compiled(pattern: str) -> Any:
 def fenced_block(response: str, *, languages: tuple[str, ...]) -> str | None:
     """Return the content of the first fenced block in one of the languages; None if there is none."""
     inside: list[str] | None = None
-    fence = ""
+    fence, is_ours = "", False
     for line in response.split("\n"):
         bare = line.strip()
         if inside is None and bare.startswith("```"):
@@ -178,7 +178,7 @@ def _typed(name: str, value: Any, kind: ValueType | None) -> Scalar:
             return float(value)
     except (ValueError, OverflowError):
         pass
-    if kind == "boolean" and (isinstance(value, bool) or (is_text and value.lower() in ("true", "false"))):
-        return value if isinstance(value, bool) else value.lower() == "true"
+    if kind == "boolean" and (isinstance(value, bool) or str(value).lower() in ("true", "false")):
+        return str(value).lower() == "true"
     shown = json.dumps(value)[:80]
     raise Missing(f"{name}: {shown} given, expected a value of type {kind or 'string, number or boolean'}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tirjudge.types import Mode
+from tirjudge.types import MODEL_MODES, Mode
 from tirjudge_harness.benchmark import Benchmark, BuiltInSource, Row
 from tirjudge_harness.columns import name, text, texts, whole
 from tirjudge_harness.examples import Example, example
@@ -40,7 +40,7 @@ BENCHMARK = Benchmark(
         MeanMetric(name="all items", holds=lambda mark: True),
         MeanMetric(name="to compute", holds=lambda mark: mark.outline.subset not in READ),
         MeanMetric(name="to read", holds=lambda mark: mark.outline.subset in READ),
-        *cells_by("mode", tuple(Mode)),
+        *cells_by("mode", MODEL_MODES),
         *cells_by("subset", tuple(KINDS)),
     ),
     modes=(),

@@ -10,7 +10,7 @@ from tirjudge.control_tokens import FAMILIES
 from tirjudge.engines.base import Engine
 from tirjudge.judge import Judge
 from tirjudge.thoughts import thinking_after
-from tirjudge.types import JudgeRequest, Mode, Sampling
+from tirjudge.types import MODEL_MODES, JudgeRequest, Mode, Sampling
 from tirjudge_harness.doctor.observing import ObservedTurn
 
 PROBE_TEXT = "Is 7 more than 5?"
@@ -106,7 +106,7 @@ async def special_tokens(engine: Engine) -> SpecialTokens:
 def stop_strings(turns: Sequence[ObservedTurn], *, judge: Judge) -> list[StopString]:
     """Return the stop strings of the format of the judge, with the turns that each of them ended."""
     format, found = judge.format, dict[str, StopString]()
-    for mode in Mode:
+    for mode in MODEL_MODES:
         stops = format.stops(mode, tools=judge.tools)
         forcing = format.forcing(mode, labels=format.labels(mode, 2))
         opening = None if forcing is None else forcing.opening.strip()

@@ -22,6 +22,7 @@ from tirjudge.formats.base import Forcing, FoundVerdict, Stops
 from tirjudge.formats.texts import cut, elide, fill
 from tirjudge.tools.base import Bindings, Tool
 from tirjudge.types import (
+    MODEL_MODES,
     PYTHON,
     Completion,
     Criterion,
@@ -319,7 +320,7 @@ def _template(folder: str, name: str) -> str:
 @cache
 def _templates_sha256(folder: str) -> str:
     digest = hashlib.sha256()
-    for mode in Mode:
+    for mode in MODEL_MODES:
         for tools in (True, False):
             digest.update(_template(folder, f"{mode}_{'tools' if tools else 'plain'}.txt").encode())
     return digest.hexdigest()

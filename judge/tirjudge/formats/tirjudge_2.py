@@ -26,7 +26,7 @@ from tirjudge.formats.blocks import (
     verdict_tag,
 )
 from tirjudge.formats.texts import as_served, cut
-from tirjudge.types import PYTHON, Criterion, Mode, ToolResult
+from tirjudge.types import MODEL_MODES, PYTHON, Criterion, Mode, ToolResult
 
 BROKEN = """\
 In the texts below, one space was inserted after the first character of every tag of this prompt and of every control token, \
@@ -157,7 +157,7 @@ def _verdict(mode: Mode) -> re.Pattern[str]:
 @cache
 def _sha256() -> str:
     digest = hashlib.sha256()
-    for mode in Mode:
+    for mode in MODEL_MODES:
         for tools in (True, False):
             text = FORMAT.render_prompt(
                 mode,

@@ -7,7 +7,7 @@ import time
 from fastapi import APIRouter
 
 from tirjudge.http.protocol import MODELS_PATH, ModelCard, ModelList, invalid, shown
-from tirjudge.types import Mode
+from tirjudge.types import MODEL_MODES, Mode
 from tirjudge_server.service import JudgeService
 from tirjudge_web.errors import Refused
 
@@ -40,7 +40,7 @@ def _card(service: JudgeService, *, created: int) -> ModelCard:
         id=profile.name,
         created=created,
         owned_by="tirjudge",
-        modes=list(Mode),
+        modes=list(MODEL_MODES if service.judge.checks is None else Mode),
         context_tokens=profile.context_tokens,
         rollout_tokens=profile.rollout_tokens,
         group_size=profile.group_size,

@@ -31,7 +31,7 @@ from tirjudge.chat_template import ChatTemplate
 from tirjudge.control_tokens import NONE
 from tirjudge.formats.tirjudge_1 import FORMAT
 from tirjudge.profile import Profile
-from tirjudge.types import Mode
+from tirjudge.types import MODEL_MODES, Mode
 from tirjudge_training.bundled.qwen3 import hidden_states
 from tirjudge_training.bundled.vocabulary import OTHER, TrainedVocabulary
 from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw_examples, segments
@@ -227,7 +227,7 @@ def draw_mixed(
     *, rng: Random, mode_shares: Sequence[float], mixture: Mixture, erring: TeacherErrors = NO_ERRORS
 ) -> Iterator[SyntheticExample]:
     """Yield training items of all modes with the teacher's answers, forever."""
-    modes = list(Mode)
+    modes = list(MODEL_MODES)
     streams = {mode: draw_examples(mode, rng=rng, held_out=False, mixture=mixture) for mode in modes}
     kinds = mixture.drawn_kinds
     while True:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from tirjudge.errors import EngineUnavailable, TirjudgeError
-from tirjudge.types import Mode
+from tirjudge.types import MODEL_MODES, Mode
 from tirjudge_training.data.problems import TrainingProblem, read_problems
 from tirjudge_training.pairs.endpoint import Endpoint
 from tirjudge_training.pairs.generated import draw_problems
@@ -36,7 +36,7 @@ def pairs(
     max_tokens: Annotated[
         int, typer.Option(min=1, help="Maximum number of tokens of an answer; longer answers are not used.")
     ] = 4096,
-    modes: Annotated[str, typer.Option(help="Modes of the items, separated by commas.")] = ",".join(Mode),
+    modes: Annotated[str, typer.Option(help="Modes of the items, separated by commas.")] = ",".join(MODEL_MODES),
     concurrency: Annotated[int, typer.Option(min=1, help="Maximum number of concurrent requests.")] = 16,
     slots: Annotated[
         int | None, typer.Option(min=1, help="Maximum number of concurrent checking programs. Default: one per core.")
@@ -111,9 +111,9 @@ def _names(text: str, *, option: str) -> tuple[str, ...]:
 
 def _modes(text: str) -> tuple[Mode, ...]:
     names = _names(text, option="--modes")
-    unknown = [name for name in names if name not in list(Mode)]
+    unknown = [name for name in names if name not in MODEL_MODES]
     if unknown:
-        raise ValueError(f"--modes: unknown mode {unknown[0]}; valid modes are {', '.join(Mode)}")
+        raise ValueError(f"--modes: unknown mode {unknown[0]}; valid modes are {', '.join(MODEL_MODES)}")
     return tuple(map(Mode, names))
 
 

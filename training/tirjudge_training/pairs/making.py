@@ -22,7 +22,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from tirjudge.durable import Journal, parse_lines, write_file
-from tirjudge.types import Mode
+from tirjudge.types import MODEL_MODES, Mode
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.data.problems import (
     AnswerCheck,
@@ -78,7 +78,7 @@ async def make_pairs(
     endpoint: Endpoint,
     plan: AnswerPlan,
     out: Path,
-    modes: Sequence[Mode] = tuple(Mode),
+    modes: Sequence[Mode] = MODEL_MODES,
     slots: int | None = None,
     verifiers: Mapping[AnswerCheck, Verifier] | None = None,
     on_progress: OnProgress = lambda stage, more, total: None,
