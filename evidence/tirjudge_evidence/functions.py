@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictInt
 from tirjudge.tools.functions import Budget, CallContext, FunctionKind, ToolError, ToolFunction, checker, to_json_value
 from tirjudge.tools.settings_file import read_settings
 from tirjudge.types import AttachedStore, StoreKind, Text
+from tirjudge_evidence.claims import claim_function
 from tirjudge_evidence.stores import LazyPools, QueryStopped, Store, StoreSettings, open_attached, open_store, run_query
 
 BUDGET = Budget(calls=256, seconds=60.0)
@@ -71,7 +72,7 @@ class Stores:
         else:
             known = ", ".join([*(each.name for each in attached), *self.registered]) or "none"
             raise ToolError(f"store {name!r} does not exist; available: {known}")
-        context.sources[name] = store.card.sha256
+        context.sources[name] = store.card
         return store
 
 
@@ -373,11 +374,8 @@ async def shared_stores(path: str) -> AsyncIterator[tuple[EvidenceSettings, Stor
 
 def functions_of(stores: Stores) -> Sequence[ToolFunction]:
     """Return the functions of programs for open stores."""
-    return [
-        _listing(stores),
-        *(_function(operation, stores=stores) for operation in OPERATIONS),
-        _proving(stores),
-    ]
+    queries = [_function(operation, stores=stores) for operation in OPERATIONS]
+    return [_listing(stores), *queries, _proving(stores), claim_function(citable=[each.name for each in queries])]
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime
 import hashlib
 import struct
 import time
@@ -13,6 +14,7 @@ from statistics import fmean
 
 from tirjudge.basis import combined_basis
 from tirjudge.checks import Checks, gated, rules_verdict
+from tirjudge.claims import claims_of
 from tirjudge.concurrency import gather_fail_fast, gather_pair, map_concurrently
 from tirjudge.deadline import NEVER, Deadline, until
 from tirjudge.engines.base import Engine
@@ -35,6 +37,7 @@ from tirjudge.types import (
     Rollout,
     RolloutRecord,
     Sampling,
+    StoreCard,
     Timing,
     Turn,
     TurnRecord,
@@ -160,17 +163,24 @@ class Judge:
             votes and all((vote.rollout.label is None and not vote.rollout.turns) for vote in votes)
         ):
             raise DeadlineExceeded("the deadline of this judgment passed before the model had written anything")
+        records = [_record(vote, mode=request.mode) for vote in votes]
+        stores, created = _stores(votes), int(time.time())
+        day = datetime.datetime.fromtimestamp(created, tz=datetime.UTC).date()
+        claims, conflicts = claims_of(records, request=request, stores=stores, day=day)
         return Judgment(
             id=session.id,
-            created=int(time.time()),
+            created=created,
             mode=request.mode,
             model=self.profile.name,
             model_version=session.model_version,
             chat_template_kwargs=self.profile.chat_template_kwargs,
             verdict=held_to(request, verdict),
-            rollouts=(records := [_record(vote, mode=request.mode) for vote in votes]),
+            rollouts=records,
             ran_candidate_in_process=any(turn.in_process for record in records for turn in record.turns),
             checks=session.results,
+            claims=claims,
+            conflicts=conflicts,
+            stores=stores,
             usage=_usage(votes),
             timing=_timing(votes, total_s=time.perf_counter() - started),
         )
@@ -544,6 +554,13 @@ def _record(vote: Vote, *, mode: Mode) -> RolloutRecord:
         stop_reason=vote.rollout.stop_reason,
         verdict=rollout_verdict(vote, mode=mode),
     )
+
+
+def _stores(votes: Sequence[Vote]) -> list[StoreCard]:
+    """Return the cards of the stores that the programs queried, without their contents."""
+    programs = [program for vote in votes for turn in vote.rollout.turns if (program := turn.program) is not None]
+    cards = {card.name: card for program in programs for card in program.stores}
+    return [cards[name].model_copy(update={"lines": []}) for name in sorted(cards)]
 
 
 def _usage(votes: Sequence[Vote]) -> Usage:

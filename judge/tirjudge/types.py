@@ -284,6 +284,8 @@ class ExecResult(ToolResult):
     """Path -> content of each requested file that exists."""
     calls: tuple[CallRecord, ...] = ()
     """Function calls of the program, in the order they ended."""
+    stores: tuple[StoreCard, ...] = ()
+    """Stores of evidence that the calls queried."""
     in_process: tuple[str, ...] = ()
     """Each way in which the program executed the text of a response in its own process, such as `exec`. Its output may
     then be the candidate's."""
@@ -852,6 +854,61 @@ class CallRecord(Wire):
     """Store of evidence that the call queried -> SHA-256 of the store. Empty is omitted from JSON."""
 
 
+ClaimStatus = Literal["supported", "contradicted", "violates_rule", "not_in_evidence"]
+"""What the evidence says about a part of a response."""
+
+
+class CitedCall(Wire):
+    """A function call that a claim rests on."""
+
+    rollout: int
+    """Index of the rollout."""
+    turn: int
+    """Index of the turn in the rollout."""
+    call: int
+    """Index of the call in the turn."""
+    rows: list[int] = Field(default_factory=list, exclude_if=lambda rows: not rows)
+    """Indexes of the cited items of its result. Empty (omitted from JSON): the whole result."""
+
+
+class ClaimRecord(Wire):
+    """What a program claimed about a part of a response. The host checked that the part and the cited calls exist."""
+
+    response: int
+    """Index of the response in the request."""
+    start: int
+    """Start of the part in the response, in characters."""
+    end: int
+    """End of the part in the response, in characters."""
+    text: str
+    """The part."""
+    status: ClaimStatus
+    """What the evidence says about it."""
+    rule: str | None = Field(default=None, exclude_if=is_none)
+    """Name of the violated rule. None (omitted from JSON): no rule."""
+    made: CitedCall
+    """The call that made the claim."""
+    calls: list[CitedCall] = Field(default_factory=list)
+    """Calls that the claim rests on. With status `not_in_evidence`: calls that searched for it."""
+    sources: dict[str, str] = Field(default_factory=dict, exclude_if=lambda sources: not sources)
+    """Store that the cited calls queried -> SHA-256 of the store. Empty is omitted from JSON."""
+    overruled_by: int | None = Field(default=None, exclude_if=is_none)
+    """Index of a claim on the same text that rests on better stores and says the opposite. None (omitted from JSON): no such
+    claim."""
+    overruled_for: Literal["validity", "authority", "date"] | None = Field(default=None, exclude_if=is_none)
+    """Why: the other stores are valid on the day of the judgment, have a higher authority, or begin later. None (omitted from
+    JSON): not overruled."""
+
+
+class ClaimConflict(Wire):
+    """Two claims on the same text that say the opposite, from stores of the same rank."""
+
+    claims: list[int]
+    """Indexes of the two claims."""
+    stores: list[str]
+    """Names of the stores that both rest on."""
+
+
 class TurnRecord(Wire):
     """One turn of a rollout, as text."""
 
@@ -1000,6 +1057,12 @@ class Judgment(Wire):
     output. False is omitted from JSON."""
     checks: list[list[CheckResult]] = Field(default_factory=list, exclude_if=lambda checks: not checks)
     """Results of the server's checks: for each response, one result per check. Empty is omitted from JSON."""
+    claims: list[ClaimRecord] = Field(default_factory=list, exclude_if=lambda claims: not claims)
+    """Claims of the programs, in the order of the rollouts. Empty is omitted from JSON."""
+    conflicts: list[ClaimConflict] = Field(default_factory=list, exclude_if=lambda conflicts: not conflicts)
+    """Contradictory claims that neither validity, authority nor date decides. Empty is omitted from JSON."""
+    stores: list[StoreCard] = Field(default_factory=list, exclude_if=lambda stores: not stores)
+    """Stores of evidence that the programs queried, without their `lines`. Empty is omitted from JSON."""
     usage: Usage
     """Token and call counts."""
     timing: Timing

@@ -18,7 +18,7 @@ from typing import Any
 
 from tirjudge.errors import SandboxUnavailable
 from tirjudge.tools.functions import CallContext, CandidateRunner, Offer, ToolError, ToolFunction, Used
-from tirjudge.types import CallRecord, ExecResult, encodable
+from tirjudge.types import CallRecord, ExecResult, StoreCard, encodable
 from tirjudge_sandbox.channel import Link
 from tirjudge_sandbox.messages import MAX_MESSAGE_BYTES
 
@@ -55,6 +55,8 @@ class Exchange:
 
     Attributes:
         records: calls that have ended.
+        num_rows: number of items of each result in `records`. None: not a list.
+        stores: name -> card of each store that the calls queried.
         failure: failure of the sandbox in a call. The program's result does not count then. None: no failure.
     """
 
@@ -67,6 +69,8 @@ class Exchange:
         self._num_over = 0
         self._total_s = self._told_s = 0.0
         self.records: list[CallRecord] = []
+        self.num_rows: list[int | None] = []
+        self.stores: dict[str, StoreCard] = {}
         self.failure: SandboxUnavailable | None = None
 
     @property
@@ -89,7 +93,7 @@ class Exchange:
         """
         if self.failure is not None:
             raise self.failure
-        return replace(result, calls=tuple(self.records))
+        return replace(result, calls=tuple(self.records), stores=tuple(self.stores.values()))
 
     def receive(self, message: bytes) -> None:
         if (self._task is not None and not self._task.done()) or self.failure is not None:
@@ -128,7 +132,7 @@ class Exchange:
             self._link.resume(self._total_s)
 
     async def _call(self, name: str, arguments: dict[str, Any], *, num_bytes: int) -> dict[str, Any]:
-        """Run a call and record it. Return the fields of the answer."""
+        """Run a call and record it. Return the fields of the answer. A call that is not recorded has no number in it."""
         function = self._functions.get(name)
         if function is None:
             self._num_over += 1
@@ -146,6 +150,8 @@ class Exchange:
             request=self._offer.request,
             responses=self._offer.responses,
             calls=self.records,
+            num_rows=self.num_rows,
+            stores=self.stores,
         )
         try:
             checked = self._checked(function, arguments, num_bytes=num_bytes)
@@ -153,8 +159,11 @@ class Exchange:
         except ToolError as problem:
             error = str(problem)[:_MAX_ERROR_CHARS]
         ms = 1000 * (time.perf_counter() - start)
-        self.records.append(_record(function, arguments, result, error=error, ms=ms, sources=context.sources))
-        return {"error": error} if error is not None else {"result": result}
+        self.stores |= context.sources
+        sources = {name: card.sha256 for name, card in context.sources.items()}
+        self.records.append(_record(function, arguments, result, error=error, ms=ms, sources=sources))
+        self.num_rows.append(len(result) if isinstance(result, list) else None)
+        return {"call": len(self.records), **({"error": error} if error is not None else {"result": result})}
 
     def _checked(self, function: ToolFunction, arguments: Mapping[str, Any], *, num_bytes: int) -> Mapping[str, Any]:
         """Return the checked arguments. The call is counted even if they are invalid.

@@ -52,6 +52,77 @@ class Result(dict[str, Any]):
         return self["outcome"] == "ok"
 
 
+class CitableList(list[Any]):
+    """Result of a call. It behaves as a list and knows the number of the call."""
+
+    __slots__ = ("call",)
+    call: int
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return list, (list(self),)
+
+
+class CitableDict(dict[Any, Any]):
+    """Result of a call, or an item of a list that a call returned. It behaves as a dict and knows the number of the call, and
+    its own index in the list. None: it is the whole result."""
+
+    __slots__ = ("call", "row")
+    call: int
+    row: int | None
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
+def citable(result: Any, *, call: int | None) -> Any:
+    """Return the result of a call so that a claim can cite it. Results other than lists and dicts, and results of calls that
+    the host did not record, stay as they are."""
+    if call is None:
+        return result
+    if isinstance(result, dict):
+        return _citable_dict(result, call=call, row=None)
+    if not isinstance(result, list):
+        return result
+    rows = CitableList(
+        _citable_dict(each, call=call, row=row) if isinstance(each, dict) else each for row, each in enumerate(result)
+    )
+    rows.call = call
+    return rows
+
+
+def _citable_dict(fields: dict[Any, Any], *, call: int, row: int | None) -> CitableDict:
+    cited = CitableDict(fields)
+    cited.call, cited.row = call, row
+    return cited
+
+
+def citations(calls: Any) -> list[Any] | None:
+    """Return what a program gives as `calls` of a claim as numbers of calls, with the rows of each: `[{"call": 1, "rows": [0]}]`.
+
+    Raises:
+        ProgramToolError: a value is not a result, a row of a result, or a number of a call.
+    """
+    if calls is None:
+        return None
+    given = [calls] if isinstance(calls, int | CitableList | Mapping) else calls
+    if not isinstance(given, Iterable) or isinstance(given, str):
+        raise ProgramToolError(f"claim: calls: {_EXPECTED_CALLS}, got {type(calls).__name__}")
+    rows: dict[int, list[int] | None] = {}
+    for each in given:
+        call = each if isinstance(each, int) and not isinstance(each, bool) else getattr(each, "call", None)
+        if not isinstance(call, int):
+            raise ProgramToolError(f"claim: calls: {_EXPECTED_CALLS}, got {type(each).__name__}")
+        row = getattr(each, "row", None)
+        if row is None:
+            rows[call] = None
+        elif (cited := rows.setdefault(call, [])) is not None:
+            cited.append(row)
+    return [{"call": call} if cited is None else {"call": call, "rows": cited} for call, cited in rows.items()]
+
+
+_EXPECTED_CALLS = "expected results of functions, rows of them, or numbers of calls"
+
+
 class HostConnection:
     """The program's end of the socket to the host. Calls of several threads wait for one another. It is closed in processes
     that the program forks, because two processes cannot share it."""
@@ -67,19 +138,19 @@ class HostConnection:
         self._lock = threading.Lock()  # another thread may have held it during the fork
 
     def call(self, function: str, arguments: Mapping[str, Any]) -> Any:
-        """Call a function of the host.
+        """Call a function of the host. The result can be cited.
 
         Raises:
             ProgramToolError: the call failed. The message says why.
         """
         with self._lock:
-            self._num_calls += 1
-            number = self._num_calls
+            number = self._num_calls + 1
             try:
                 fields = {"id": number, "function": function, "arguments": arguments}
                 message = framed(json.dumps(fields, allow_nan=False).encode())
             except (TypeError, ValueError, RecursionError) as error:
                 raise ProgramToolError(f"{function}: the arguments cannot be sent as JSON: {error}") from None
+            self._num_calls = number
             try:
                 self._socket.sendall(message)
                 answer = json.loads(self._exactly(LENGTH.unpack(self._exactly(LENGTH.size))[0]))
@@ -91,7 +162,7 @@ class HostConnection:
             )
         if "error" in answer:
             raise ProgramToolError(f"{function}: {answer['error']}")
-        return answer.get("result")
+        return citable(answer.get("result"), call=answer.get("call"))
 
     def _exactly(self, num_bytes: int) -> bytes:
         if num_bytes > 8 * MAX_MESSAGE_BYTES:
@@ -135,7 +206,10 @@ def _stub(name: str, parameters: Sequence[str], *, connection: HostConnection) -
         twice = next((each for each in kwargs if each in given), None)
         if twice is not None:
             raise ProgramToolError(f"{name}: {twice} given twice")
-        return connection.call(name, given | kwargs)
+        given |= kwargs
+        if name == "claim" and "calls" in given:
+            given["calls"] = citations(given["calls"])
+        return connection.call(name, given)
 
     call.__name__ = call.__qualname__ = name.rpartition(".")[2]
     return call

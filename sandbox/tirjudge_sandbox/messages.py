@@ -1,7 +1,10 @@
 """The messages between a program and the host: JSON after a length of four bytes, over one socket.
 
     program -> host   {"id": 1, "function": "run", "arguments": {...}}    a call; ids rise
-    host -> program   {"id": 1, "result": ...} or {"id": 1, "error": "..."}
+    host -> program   {"id": 1, "call": 1, "result": ...} or {"id": 1, "call": 1, "error": "..."}
+
+`call` is the position of the call in the host's record, from 1. An answer to a call that is not recorded, such as one of an
+unknown function, has none.
 
 The program side is `guest`, the host side is `exchange`. Everything that the program sends is untrusted. This module imports
 only the standard library, because the isolated interpreter imports it too.

@@ -35,8 +35,9 @@ MAX_CALLS_S = 3600.0
 
 _MAX_NAME_CHARS = 256
 
-RESULT_FIELDS = tuple(field.name for field in fields(ExecResult) if field.name != "calls")
-"""Names of the fields of a result. Function calls are recorded where they are answered, which is not the service."""
+RESULT_FIELDS = tuple(field.name for field in fields(ExecResult) if field.name not in ("calls", "stores"))
+"""Names of the fields of a result. Function calls and their stores are recorded where they are answered, which is not the
+service."""
 
 
 def _decoded(value: Any) -> Any:

@@ -662,3 +662,54 @@ async def test_a_fork_server_that_dies_during_a_call_is_a_failure_of_the_sandbox
             assert isinstance(done, SandboxUnavailable), done
         assert await neighbour == "rested"
         assert await output(own, "print(run('print(1)').stdout)") == "1"
+
+
+# ----------------------------------------------------------------------------------------------------- cited results
+
+
+SAME = """
+import copy, json, pickle, pprint
+rows, plain = made(), {plain}
+print(rows == plain, plain == rows, repr(rows) == repr(plain), json.dumps(rows) == json.dumps(plain))
+print(pprint.pformat(rows) == pprint.pformat(plain), isinstance(rows, type(plain)), len(rows) == len(plain))
+for again in (pickle.loads(pickle.dumps(rows)), pickle.loads(pickle.dumps(rows, 0)), copy.copy(rows), copy.deepcopy(rows)):
+    print(again == plain, type(again) is type(plain))
+"""
+
+
+@pytest.mark.parametrize("value", [[{"a": 1}, 2, [{"b": None}]], {"a": [1], "b": {}}, [], {}])
+async def test_results_behave_as_lists_and_dicts(pool, value):
+    printed = await output(pool, SAME.format(plain=repr(value)), made(value))
+    assert set(printed.split()) == {"True"}
+
+
+async def test_results_and_their_rows_know_the_call(pool):
+    program = """
+first = made()
+add(1)
+second = made()
+print(first.call, second.call, [row.row for row in second if isinstance(row, dict)], second[0].call, type(second[1]))
+"""
+    printed = await output(pool, program, made([{"a": 1}, 2, {"a": 3}]), add)
+    assert printed == "1 3 [0, 2] 3 <class 'int'>"
+
+
+async def test_numbers_of_calls_are_positions_in_the_record(pool):
+    program = """
+for wrong in (lambda: made({1, 2}), lambda: made([[[]]] and "x" * (17 << 20)), lambda: add("1")):
+    try:
+        wrong()
+    except ToolError:
+        pass
+deep = []
+for _ in range(200):
+    deep = [deep]
+try:
+    made(deep)
+except ToolError:
+    pass
+print(made().call, made().call)
+"""
+    result = await run(pool, program, made([1]), add)
+    assert result.stdout == "2 3\n", result
+    assert [call.function for call in result.calls] == ["add", "made", "made"]

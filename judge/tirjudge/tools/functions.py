@@ -26,7 +26,7 @@ from typing import Any, Literal, Protocol, get_type_hints
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter, ValidationError, create_model
 
 from tirjudge.kinds import Kinds
-from tirjudge.types import MAX_FUNCTIONS, CallRecord, CandidateCode, ExecResult, JudgeRequest, Text
+from tirjudge.types import MAX_FUNCTIONS, CallRecord, CandidateCode, ExecResult, JudgeRequest, StoreCard, Text
 
 _MAX_PROBLEM_CHARS = 400
 
@@ -205,8 +205,12 @@ class CallContext:
     """Label of each shown response, or the empty text for a single one -> its text."""
     calls: Sequence[CallRecord] = ()
     """Calls of the program that have ended, in their order: those of this sequence and no other can be cited."""
-    sources: dict[str, str] = field(default_factory=dict)
-    """Stores that the call queries -> their SHA-256. The handler fills it in for the record."""
+    num_rows: Sequence[int | None] = ()
+    """Number of items of each result in `calls`. None: the result is not a list."""
+    stores: Mapping[str, StoreCard] = field(default_factory=dict)
+    """Name -> card of each store that `calls` queried."""
+    sources: dict[str, StoreCard] = field(default_factory=dict)
+    """Name -> card of each store that this call queries. The handler fills it in for the record."""
 
 
 Handler = Callable[[Mapping[str, Any], CallContext], Awaitable[Any]]
