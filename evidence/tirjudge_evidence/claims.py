@@ -123,9 +123,7 @@ def _place(span: str | list[int], *, text: str, label: str) -> tuple[int, int]:
     if isinstance(span, str):
         start = text.find(span)
         if start < 0:
-            raise ToolError(
-                f"span: {span[:60]!r} does not occur in response {label or 'A'}; copy the text exactly, with its case and blanks"
-            )
+            raise ToolError(f"span: {span[:60]!r} does not occur in response {label or 'A'}; copy the text exactly")
         end = start + len(span)
     else:
         start, end = span

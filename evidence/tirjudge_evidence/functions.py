@@ -230,6 +230,7 @@ def _function(operation: Operation, *, stores: Stores) -> ToolFunction:
         arguments=operation.arguments,
         handle=handle,
         version=operation.version,
+        stores=stores,
     )
 
 
@@ -241,6 +242,7 @@ def _tool(
     arguments: type[BaseModel],
     handle: Callable[[Mapping[str, Any], CallContext], Awaitable[Any]],
     version: str = "1",
+    stores: Stores | None = None,
 ) -> ToolFunction:
     return ToolFunction(
         name=name,
@@ -255,6 +257,7 @@ def _tool(
         version=version,
         budget=BUDGET,
         is_deterministic=True,
+        stores={} if stores is None else {name: store.card for name, store in stores.registered.items()},
     )
 
 
@@ -278,6 +281,7 @@ def _listing(stores: Stores) -> ToolFunction:
         description=_described(stores),
         arguments=_Nothing,
         handle=handle,
+        stores=stores,
     )
 
 

@@ -325,16 +325,10 @@ async def open_attached(item: AttachedStore, *, pools: LazyPools) -> Store:
         {"name": file.name, "format": file.format, "part": file.part, "data": base64.b64encode(content).decode()}
         for file, content in zip(item.files, contents, strict=True)
     ]
-    digest = store_digest(
-        [
-            (file.part, file.name, file.format, hashlib.sha256(content).hexdigest())
-            for file, content in zip(item.files, contents, strict=True)
-        ]
-    )
     card = StoreCard(
         name=item.name,
         kind=item.kind,
-        sha256=digest,
+        sha256=attached_digest(item),
         authority=item.authority,
         valid_from=item.valid_from,
         valid_until=item.valid_until,
@@ -390,6 +384,13 @@ async def open_pool(
 def store_digest(files: Sequence[tuple[str, str, str, str]]) -> str:
     """Return the SHA-256 of a store, from the part, name, format and SHA-256 of each of its files."""
     return hashlib.sha256(json.dumps(sorted(files), separators=(",", ":")).encode()).hexdigest()
+
+
+def attached_digest(item: AttachedStore) -> str:
+    """Return the SHA-256 of a store that comes with a request."""
+    return store_digest(
+        [(each.part, each.name, each.format, hashlib.sha256(each.content).hexdigest()) for each in item.files]
+    )
 
 
 def _existing(store: str, path: Path) -> Path:

@@ -97,7 +97,7 @@ def _citable_dict(fields: dict[Any, Any], *, call: int, row: int | None) -> Cita
 
 
 def citations(calls: Any) -> list[Any] | None:
-    """Return what a program gives as `calls` of a claim as numbers of calls, with the rows of each: `[{"call": 1, "rows": [0]}]`.
+    """Return what a program gives as `calls` of a claim as numbers of calls with their rows: `[{"call": 1, "rows": [0]}]`.
 
     Raises:
         ProgramToolError: a value is not a result, a row of a result, or a number of a call.

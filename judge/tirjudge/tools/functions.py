@@ -245,6 +245,8 @@ class ToolFunction:
     is_deterministic: bool = False
     """Whether equal arguments give equal results, apart from measured times. A replay may then call it again, and a judgment
     that called it may answer equal requests."""
+    stores: Mapping[str, StoreCard] = field(default_factory=dict)
+    """Name -> card of the stores of evidence that the operator registered for its calls."""
     num_calls: Callable[[Mapping[str, Any]], int] = field(default=lambda arguments: 1)
     """How many calls a call with these arguments counts as."""
 

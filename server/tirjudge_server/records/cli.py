@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,7 +12,7 @@ from tirjudge_server.records.options import RecordsUrl
 from tirjudge_server.timestamps import parse_timestamp
 
 audit = typer.Typer(no_args_is_help=True, help="Audit: verify and export the records of judgments.")
-app = typer.Typer(no_args_is_help=True, help="Records: migrate the database, and erase fields of judgments.")
+app = typer.Typer(no_args_is_help=True, help="Records: explain judgments, migrate the database, and erase fields.")
 
 
 @audit.command("verify")
@@ -64,6 +65,36 @@ def migrate(records: RecordsUrl = None) -> None:
 
     with opened(records) as database:
         typer.echo(f"{database} is up to date")
+
+
+@app.command("explain")
+def explain(
+    judgment_id: Annotated[str, typer.Argument(help="jdg_...")],
+    output: Annotated[Path | None, typer.Option(help="File to write; default: standard output.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Write a JSON object in place of a page.")] = False,
+    records: RecordsUrl = None,
+) -> None:
+    """Write the account of a judgment: one page with its claims, calls, stores, hashes and verdict."""
+    from tirjudge.durable import private
+    from tirjudge_server.records.account import account_of
+    from tirjudge_server.records.account_page import account_page
+    from tirjudge_server.records.database import RecordsError, opened
+    from tirjudge_server.records.store import find_record
+
+    with opened(records) as database:
+        try:
+            record = find_record(database, judgment_id=judgment_id)
+        except ValueError as error:
+            raise RecordsError(f"judgment: the record of {judgment_id} is damaged: {error}") from error
+    if record is None:
+        raise RecordsError(f"judgment: {judgment_id} is not on record")
+    account = account_of(record)
+    text = account.model_dump_json(indent=2) if as_json else account_page(account)
+    if output is None:
+        typer.echo(text)
+    else:
+        with open(output, "w", encoding="utf-8", opener=private) as file:
+            file.write(text + "\n")
 
 
 @app.command("erase")

@@ -13,7 +13,7 @@ from tirjudge.types import Mode, Wire
 from tirjudge_server.access import seen_by
 from tirjudge_server.openapi import error_responses
 from tirjudge_server.records.record import StoredJudgment
-from tirjudge_server.records.replay import Replay, replay
+from tirjudge_server.records.replay import Replay, StoreChanged, replay
 from tirjudge_server.records.store import Records, unknown_judgment
 from tirjudge_server.service import JudgeService
 from tirjudge_web.connection import while_connected
@@ -86,7 +86,13 @@ def router(service: JudgeService, *, records: Records) -> APIRouter:
 
     @routes.post(
         "/v1/judgments/{judgment_id}/replay",
-        responses=error_responses({410: "Fields needed for a replay are erased.", **_DAMAGED}),
+        responses=error_responses(
+            {
+                409: "A store of evidence is not the one that the judgment queried.",
+                410: "Fields needed for a replay are erased.",
+                **_DAMAGED,
+            }
+        ),
     )
     async def replayed(request: Request, judgment_id: str) -> Replay:
         """Run the programs of a judgment again, and compare their output with the recorded output."""
@@ -109,7 +115,11 @@ def router(service: JudgeService, *, records: Records) -> APIRouter:
             versions=records.versions,
         )
         async with service.draining.limit():
-            return await while_connected(request.receive, work)
+            try:
+                return await while_connected(request.receive, work)
+            except StoreChanged as error:
+                message = f"judgment_id: {error}"
+                raise Refused(invalid(message, param="judgment_id", code="store_changed"), status=409) from error
 
     return routes
 

@@ -27,24 +27,34 @@ ERASABLE = (
     "request.reference",
     "request.criteria",
     "request.rubric",
+    "request.evidence",
     "turns",
     "calls",
+    "claims",
+    "conflicts",
+    "stores",
     "caller",
     "request_id",
 )
-"""Fields that can be withheld or erased: texts of the request, texts of the model, function calls, and the caller's
-identity."""
+"""Fields that can be withheld or erased: texts of the request, texts of the model, function calls with the claims that rest
+on them, and the caller's identity."""
 
 _IN_CALLS = frozenset(name for name in ERASABLE if name.startswith("request.")) | {"turns"}
 """Fields whose texts programs pass to functions: a call such as `run(response_a)` has a whole response in its arguments."""
+
+_OF_CALLS = ("claims", "conflicts", "stores")
+"""Fields of a judgment that are derived from its calls. A record has them as separate fields."""
 
 KEPT = frozenset({"request", "rollouts", "judgment", "versions", "dialect"})
 """Fields that every record has and that cannot be erased."""
 
 
 def with_calls(fields: Collection[str]) -> frozenset[str]:
-    """Return the fields to withhold or erase. They include the function calls if these may have texts of the fields."""
-    return frozenset(fields) | ({"calls"} if _IN_CALLS & set(fields) else set())
+    """Return the fields to withhold or erase. They include the function calls if these may have texts of the fields, and with
+    the calls what is derived from them."""
+    if not (_IN_CALLS | {"calls"}) & set(fields):
+        return frozenset(fields)
+    return frozenset(fields) | {"calls", *_OF_CALLS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +89,8 @@ class Versions:
     """Name -> function that programs may call."""
     checks: Mapping[str, str] | None = None
     """Name -> SHA-256 of the checks of responses. None: no checks."""
+    stores: Mapping[str, Any] = field(default_factory=dict)
+    """Name -> card of each registered store of evidence, without its contents, as JSON values."""
     sandbox: str | None
     """Isolation level of the sandbox. None: no sandbox."""
     limits: dict[str, Any] | None
@@ -112,6 +124,11 @@ def versions_of(judge: Judge, *, fingerprint: str | None, isolation: str | None)
             for each in judge.functions
         },
         checks=None if judge.checks is None else {card.name: card.sha256 for card in judge.checks.cards},
+        stores={
+            name: card.model_dump(mode="json", exclude={"lines", "size"})
+            for each in judge.functions
+            for name, card in each.stores.items()
+        },
         sandbox=isolation,
         limits=asdict(limits) if is_dataclass(limits) and not isinstance(limits, type) else None,
         package=version("tirjudge"),
@@ -132,6 +149,7 @@ def fields_of(request: JudgeRequest, judgment: Judgment, *, call: Call, versions
     calls = [[turn.pop("calls", []) for turn in of_rollout] for of_rollout in turns]
     if any(map(any, calls)):
         fields["calls"] = calls
+    fields |= {name: judgment_json.pop(name) for name in _OF_CALLS if name in judgment_json}
     return fields | {
         "request": {name: request_json[name] for name in request_json if name in SETTINGS},
         "turns": turns,
@@ -169,7 +187,8 @@ class StoredJudgment:
 
     @property
     def judgment(self) -> Judgment:
-        """The judgment. Its rollouts have no turns if the turns are erased, and its turns no calls if these are."""
+        """The judgment. Its rollouts have no turns if the turns are erased, and its turns no calls if these are. It has no
+        claims then either."""
         rollouts = self.values["rollouts"]
         turns = self.values.get("turns", [[] for _ in rollouts])
         if "calls" in self.values:
@@ -178,7 +197,8 @@ class StoredJudgment:
                 for both in zip(turns, self.values["calls"], strict=True)
             ]
         merged = [rollout | {"turns": its} for rollout, its in zip(rollouts, turns, strict=True)]
-        return Judgment.model_validate(self.values["judgment"] | {"rollouts": merged})
+        derived = {name: self.values[name] for name in _OF_CALLS if name in self.values}
+        return Judgment.model_validate(self.values["judgment"] | derived | {"rollouts": merged})
 
     @property
     def is_intact(self) -> bool:

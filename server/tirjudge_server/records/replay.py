@@ -1,13 +1,13 @@
 """Replay a judgment: run its programs again, and compare their output with the output that the judge read.
 
-Function calls are answered from the record; see `replayed_calls`. A program that timed out, in the judgment or in the replay,
-is not compared.
+Function calls are answered from the record, except queries of stores of evidence; see `replayed_calls`. The stores must be
+the same as in the judgment. A program that timed out, in the judgment or in the replay, is not compared.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from tirjudge.formats.texts import TRUNCATED
 from tirjudge.tools.functions import Offer, ToolFunction
 from tirjudge.tools.python import Sandbox
 from tirjudge.types import ExecResult, JudgeRequest, Outcome, RolloutRecord, TurnRecord, Wire, is_none
+from tirjudge_evidence.stores import attached_digest
 from tirjudge_server.records.record import StoredJudgment, Versions
 from tirjudge_server.records.replayed_calls import ReplayedCalls
 
@@ -30,6 +31,10 @@ MAX_RUNNING = 4
 _EDGE = 32
 """Number of characters next to a cut that are not compared. If truncation splits a delimiter, it is escaped only in the
 complete output, so the texts differ there."""
+
+
+class StoreChanged(ValueError):
+    """A store of evidence is not the one that the judgment queried."""
 
 
 class ReplayedProgram(Wire):
@@ -97,17 +102,22 @@ async def replay(
         versions: Versions of this server.
 
     Raises:
+        StoreChanged: A store of evidence changed, or is not registered on this server.
         SandboxUnavailable: A program could not be run.
         EngineUnavailable: The control tokens could not be read.
     """
     request = JudgeRequest.model_validate(record.request_fields)
+    _check_stores(record, request=request, registered=versions.stores)
     offered = _offered(record, names=request.functions)
 
     async def run(rollout: RolloutRecord, turn: TurnRecord, calls: ReplayedCalls) -> ExecResult:
         assert sandbox is not None
         bindings = format.bindings(request, order=rollout.order)
         offer = Offer(
-            functions=calls.functions, candidate_code=request.candidate_code, watched=response_names(bindings)
+            functions=calls.functions,
+            candidate_code=request.candidate_code,
+            watched=response_names(bindings),
+            request=request,
         )
         return await sandbox.run(turn.code or "", bindings=bindings, offer=offer)
 
@@ -133,6 +143,29 @@ async def replay(
             if (then.get(name) or None) != (now[name] or None)
         },
     )
+
+
+def _check_stores(record: StoredJudgment, *, request: JudgeRequest, registered: Mapping[str, Any]) -> None:
+    """
+    Raises:
+        StoreChanged: A store of the judgment differs from the attached or registered store of its name.
+    """
+    attached = {store.name: store for store in request.evidence or ()}
+    for card in record.judgment.stores:
+        if card.name in attached:
+            now = attached_digest(attached[card.name])
+        elif card.name in registered:
+            now = registered[card.name]["sha256"]
+        else:
+            raise StoreChanged(
+                f"the judgment queried the store {card.name} with SHA-256 {card.sha256}, which is not registered here; "
+                "start the server with this store"
+            )
+        if now != card.sha256:
+            raise StoreChanged(
+                f"the store {card.name} changed: the judgment queried SHA-256 {card.sha256}, the store has {now} now; "
+                "start the server with the files of that time"
+            )
 
 
 def _offered(record: StoredJudgment, *, names: Sequence[str] | None) -> dict[str, list[str]]:

@@ -1,8 +1,7 @@
 """The function calls of a program that is replayed: answered from the record of the judgment.
 
-A call is matched by its function and the hash of its arguments, in the order of the record. A result that the record keeps is
-returned again. A result that was too large to keep is computed again, if the function is deterministic and present.
-"""
+A call is matched by its function and the hash of its arguments, in the order of the record. A query of a store of evidence is
+run again, and its result must have the recorded hash. Another result that the record keeps is"""
 
 from __future__ import annotations
 
@@ -84,8 +83,12 @@ class ReplayedCalls:
         if not left:
             raise self._problem(f"the record of the judgment has no such call of {name}")
         call = left.popleft()
-        if call.error is None and call.num_bytes > MAX_RECORDED_BYTES:
-            return await self._again(name, arguments, context)
+        if call.error is None and (call.num_bytes > MAX_RECORDED_BYTES or call.sources):
+            result = await self._again(name, arguments, context)
+            digest = hashlib.sha256(call_json(result)).hexdigest()
+            if call.sources and digest != call.result_sha256:
+                self._problems.append(f"{name} returned a result with SHA-256 {digest}; it was {call.result_sha256}")
+            return result
         self.num_fed_back += 1
         if call.error is not None:
             raise ToolError(call.error)

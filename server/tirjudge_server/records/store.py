@@ -74,6 +74,14 @@ class RecordPolicy:
         check_erasable(self.withheld)
 
 
+def find_record(database: Database, *, judgment_id: str) -> StoredJudgment | None:
+    """Return a record by its id; None: no such record. Raises as `Records.read`."""
+    wanted = select(records).where(records.c.id == judgment_id, records.c.kind == "judgment")
+    with database.reading() as connection:
+        row = connection.execute(wanted).one_or_none()
+    return None if row is None else record_of(row)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LookupKeys:
     """Hashes by which the judgment of an equal request is found."""
@@ -183,12 +191,9 @@ class Records:
             RecordsUnavailable: The records cannot be read.
             ValueError: The record is damaged and cannot be read.
         """
-        wanted = select(records).where(records.c.id == judgment_id, records.c.kind == "judgment")
 
         def find() -> StoredJudgment | None:
-            with self.database.reading() as connection:
-                row = connection.execute(wanted).one_or_none()
-            return None if row is None else record_of(row)
+            return find_record(self.database, judgment_id=judgment_id)
 
         return await asyncio.to_thread(find)
 
@@ -334,7 +339,8 @@ def _is_repeatable(judgment: Judgment, *, versions: Mapping[str, Any]) -> bool:
 def _num_chars(request: JudgeRequest) -> int:
     prompt = request.prompt
     texts = [prompt] if isinstance(prompt, str) else [message.content for message in prompt]
-    return sum(map(len, [*texts, *request.responses]))
+    files = [file for store in request.evidence or () for file in store.files]
+    return sum(map(len, [*texts, *request.responses])) + sum(len(file.text or file.base64 or "") for file in files)
 
 
 def _recalled(connection: Connection, *, keys: _LookupKeys) -> Judgment | None:
