@@ -108,8 +108,9 @@ def _open(settings: JsonSchemaSettings, context: CheckContext) -> Examine:
 
 def _reason(error: ValidationError, settings: JsonSchemaSettings) -> CheckReason:
     path = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.absolute_path)
-    shown = json.dumps(error.instance)
-    value = error.instance if len(shown) <= _SHOWN_CHARS else shown[:_SHOWN_CHARS]
+    instance: Any = error.instance
+    shown = json.dumps(instance)
+    value = instance if len(shown) <= _SHOWN_CHARS else shown[:_SHOWN_CHARS]
     detail = error.message[:_SHOWN_CHARS]
     return CheckReason(message=settings.said(f"{path or 'the JSON'}: {detail}"), path=path, value=value)
 
