@@ -132,7 +132,7 @@ def open_store(files: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) 
     loaded: set[str] = set()
     for file in files:
         _load(connection, file, loaded=loaded)
-    (used,) = connection.execute("SELECT CAST(sum(memory_usage_bytes) AS BIGINT) FROM duckdb_memory()").fetchone()
+    [(used,)] = connection.execute("SELECT CAST(sum(memory_usage_bytes) AS BIGINT) FROM duckdb_memory()").fetchall()
     for statement in (
         "CHECKPOINT",
         "SET autoload_known_extensions=false",

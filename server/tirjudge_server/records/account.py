@@ -1,7 +1,7 @@
 """The account of a recorded judgment: what it rests on, for a reviewer who checks it line by line.
 
-The account is values; `account_page` writes them as a page. A record may lack fields that were withheld or erased: the account
-then names them, and has what is left.
+The account is values; `account_page` writes them as a page. A record may lack fields that were withheld or erased: the
+account then names them, and has what is left.
 """
 
 from __future__ import annotations
