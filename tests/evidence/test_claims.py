@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from tirjudge.claims import MAX_COMPARED, is_valid, resolved
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
 from tirjudge.profile import Profile
 from tirjudge.tools.functions import ToolFunction
 from tirjudge.tools.python import PythonTool
-from tirjudge.types import CitedCall, ClaimRecord, JudgeRequest, Judgment, StoreCard
+from tirjudge.types import CitedCall, JudgeRequest, Judgment
 from tirjudge_evidence.functions import EvidenceSettings, functions_of, open_stores
 from tirjudge_evidence.stores import StoreSettings
 from tirjudge_sandbox import SandboxPool
 from tirjudge_sandbox.candidates import FUNCTIONS
 
-DAY = datetime.date(2026, 6, 1)
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 ADA, BOB = "Ada borrowed 40. Ada is 40.", "Ada borrowed 50."
 
 
-@pytest_asyncio.fixture(loop_scope="session", scope="module")
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def functions(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sequence[ToolFunction]]:
     """The functions over two stores with a table `loans`: `ledger` has all loans, `notes` some, of another amount."""
     folder = tmp_path_factory.mktemp("stores")
@@ -40,7 +39,7 @@ async def functions(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[S
         yield [*functions_of(opened), *FUNCTIONS]
 
 
-@pytest_asyncio.fixture(loop_scope="session", scope="module")
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
 async def sandbox() -> AsyncIterator[SandboxPool]:
     async with SandboxPool(slots=1) as opened:
         yield opened
@@ -52,8 +51,8 @@ async def judged(
     """Judge with a program; return the judgment and the program's output."""
     asked = {"mode": "pointwise", "prompt": "How much?", "responses": [ADA], **fields}
     verdict = "<score>3</score>" if asked["mode"] == "pointwise" else "<preference>A</preference>"
-    num_rollouts = 2 if asked.get("orders") == "both" else 1  # they take their turns alternately
-    engine = ScriptedEngine([f"```python\n{program}\n```\n```output"] * num_rollouts + [verdict] * num_rollouts)
+    turn = f"```python\n{program}\n```\n```output"
+    engine = ScriptedEngine(lambda sequence: verdict if turn in sequence else turn)
     judge = Judge(engine=engine, tools=[PythonTool(sandbox, functions)], profile=Profile(format="tirjudge/2"))
     judgment = await judge.judge(JudgeRequest.model_validate(asked))
     return judgment, judgment.rollouts[0].turns[0].output or ""
@@ -202,85 +201,3 @@ claim("", "borrowed 40", "contradicted")"""
     judgment, _ = await judged(program, functions=functions, sandbox=sandbox)
     assert [(claim.overruled_by, claim.overruled_for) for claim in judgment.claims] == [(None, None), (0, "authority")]
     assert judgment.conflicts == []
-
-
-# Conflicts, as values.
-
-
-def card(name: str, **fields: Any) -> StoreCard:
-    return StoreCard(name=name, kind="table", sha256="0" * 64, num_bytes=1, **fields)
-
-
-def said(status: Any, *stores: str, start: int = 0, end: int = 5, response: int = 0) -> ClaimRecord:
-    return ClaimRecord(
-        response=response,
-        start=start,
-        end=end,
-        text="x" * (end - start),
-        status=status,
-        made=CitedCall(rollout=0, turn=0, call=1),
-        sources=dict.fromkeys(stores, "0" * 64),
-    )
-
-
-def date(text: str) -> datetime.date:
-    return datetime.date.fromisoformat(text)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "overruled"),
-    [
-        ({}, {"authority": 1}, [(1, "authority"), (None, None)]),
-        ({"valid_until": date("2026-05-31"), "authority": 9}, {}, [(1, "validity"), (None, None)]),
-        ({}, {"valid_from": date("2026-06-02"), "authority": 9}, [(None, None), (0, "validity")]),
-        ({"valid_from": date("2026-01-01")}, {"valid_from": date("2025-01-01")}, [(None, None), (0, "date")]),
-        ({"valid_from": date("2026-01-01")}, {"authority": 1}, [(1, "authority"), (None, None)]),
-    ],
-)
-def test_validity_goes_before_authority_and_authority_before_the_date(first, second, overruled) -> None:
-    cards = {"a": card("a", **first), "b": card("b", **second)}
-    decided, conflicts = resolved([said("supported", "a"), said("contradicted", "b")], stores=cards, day=DAY)
-    assert [(claim.overruled_by, claim.overruled_for) for claim in decided] == overruled
-    assert conflicts == []
-
-
-def test_equal_stores_leave_a_conflict() -> None:
-    cards = {"a": card("a"), "b": card("b")}
-    claims = [said("violates_rule", "a"), said("supported", "b", start=4, end=9)]
-    decided, (conflict,) = resolved(claims, stores=cards, day=DAY)
-    assert decided == claims
-    assert (conflict.claims, conflict.stores) == ([0, 1], ["a", "b"])
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        said("contradicted", "b", start=5, end=9),
-        said("contradicted", "b", response=1),
-        said("supported", "b"),
-        said("contradicted", "a"),
-        said("not_in_evidence", "b"),
-        said("contradicted"),
-    ],
-)
-def test_claims_that_do_not_contradict_are_left_alone(other) -> None:
-    cards = {"a": card("a"), "b": card("b", authority=1)}
-    claims = [said("supported", "a"), other]
-    assert resolved(claims, stores=cards, day=DAY) == (claims, [])
-
-
-def test_a_claim_on_several_stores_has_the_rank_of_the_weakest() -> None:
-    cards = {"a": card("a", authority=1), "b": card("b", authority=2), "c": card("c")}
-    decided, _ = resolved([said("supported", "a"), said("contradicted", "b", "c")], stores=cards, day=DAY)
-    assert [claim.overruled_by for claim in decided] == [None, 0]
-
-
-def test_the_number_of_compared_claims_is_bounded() -> None:
-    cards = {"a": card("a"), "b": card("b")}
-    claims = [said("supported", "a")] * MAX_COMPARED + [said("contradicted", "b")]
-    assert resolved(claims, stores=cards, day=DAY)[1] == []
-
-
-def test_the_first_and_the_last_day_are_valid() -> None:
-    store = card("a", valid_from=DAY, valid_until=DAY)
-    assert [is_valid(store, day=DAY + datetime.timedelta(days=n)) for n in (-1, 0, 1)] == [False, True, False]

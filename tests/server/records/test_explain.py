@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from tirjudge.types import Judgment
 from tirjudge_evidence.functions import EvidenceSettings, functions_of, open_stores
 from tirjudge_evidence.stores import StoreSettings
+from tirjudge_sandbox import SandboxPool
 from tirjudge_sandbox.candidates import FUNCTIONS
 from tirjudge_server.app import create_app
 from tirjudge_server.call import Call
@@ -51,12 +52,18 @@ async def serving(
     )
     if not (folder / "loans.csv").exists():
         (folder / "loans.csv").write_text("id,name,amount\n1,Ada,40\n", encoding="utf-8")
-    async with open_stores(EvidenceSettings(store=[store]), folder=folder) as stores:
-        texts = [f"```python\n{program}\n```\n```output"] * 2 + [
-            "<preference>A</preference>",
-            "<preference>B</preference>",
-        ]
-        service = make_service(texts, functions=[*functions_of(stores), *FUNCTIONS], fingerprint="f" * 16)
+    async with (
+        open_stores(EvidenceSettings(store=[store]), folder=folder) as stores,
+        SandboxPool(slots=2) as sandbox,  # the shared one has another event loop than the stores
+    ):
+        turn = f"```python\n{program}\n```\n```output"
+
+        def script(sequence: str) -> str:
+            is_last = turn in sequence or "```output" not in sequence  # the prompt without tools names no output
+            return "<preference>A</preference>" if is_last else turn
+
+        functions = [*functions_of(stores), *FUNCTIONS]
+        service = make_service(script, sandbox=sandbox, functions=functions, fingerprint="f" * 16)
         versions = versions_of(service.judge, fingerprint="f" * 16, isolation=service.isolation)
         async with open_records(str(database), versions=versions, policy=RecordPolicy(**policy)) as records:
             service.records = records
@@ -105,17 +112,11 @@ async def test_the_account_shows_claims_rows_rules_stores_and_hashes(
         assert record is not None
         assert record.judgment == judgment
     account = account_of(record)
-    assert [
-        (each.number, each.claim.response, each.claim.made.rollout) for each in account.claims if each.claim.rule
-    ] in (
-        [(2, 1, 0), (6, 1, 1)],
-        [(3, 1, 0), (6, 1, 1)],
-        [(2, 1, 0), (7, 1, 1)],
-        [(3, 1, 0), (7, 1, 1)],
-    )
+    assert [each.number for each in account.claims] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+    assert {each.claim.response for each in account.claims if each.claim.rule} == {1}
     assert list(account.rules) == ["limit of 45 <b>"]
     (cited,) = next(each.calls for each in account.claims if each.claim.status == "contradicted")
-    assert cited.rows == {0: '{"id": 1, "name": "Ada", "amount": 40}'}
+    assert cited.rows == {0: '{"amount": 40, "id": 1, "name": "Ada"}'}
     assert [call.result for call in account.not_found] == ["[]", "[]"]
     assert all(each.outdated == ["ledger"] for each in account.claims)
     assert account.responses is not None
@@ -125,14 +126,8 @@ async def test_the_account_shows_claims_rows_rules_stores_and_hashes(
     assert_self_contained(page)
     assert MARKUP not in page
     (store,) = judgment.stores
-    for shown in (
-        store.sha256,
-        cited.result_sha256,
-        record.hash,
-        "limit of 45 &lt;b&gt;",
-        "not valid on the day",
-        "&lt;script",
-    ):
+    texts = ("limit of 45 &lt;b&gt;", "not valid on the day", "&lt;script")
+    for shown in (store.sha256, cited.result_sha256, record.hash, *texts):
         assert shown is not None
         assert shown in page
     assert explained(sqlite_path, judgment.id) == page + "\n"
@@ -222,7 +217,7 @@ async def test_a_changed_store_is_refused(make_service, connect, sqlite_path, tm
     async with serving(make_service, connect, sqlite_path, tmp_path) as (_, _, client):
         judgment = await judged(client)
     (tmp_path / "loans.csv").write_text("id,name,amount\n1,Ada,41\n", encoding="utf-8")
-    async with serving(make_service, connect, sqlite_path, tmp_path) as (_service, records, client):
+    async with serving(make_service, connect, sqlite_path, tmp_path) as (_, records, client):
         answer = await client.post(f"/v1/judgments/{judgment.id}/replay")
         now = records.versions.stores["ledger"]["sha256"]
         assert answer.status_code == 409
@@ -246,7 +241,7 @@ async def test_requests_with_other_evidence_or_stores_are_judged_again(
     def evidence(text: str) -> list[dict[str, Any]]:
         return [{"name": "mine", "kind": "table", "files": [{"name": "t.csv", "format": "csv", "text": text}]}]
 
-    async with serving(make_service, connect, sqlite_path, tmp_path) as (_service, records, client):
+    async with serving(make_service, connect, sqlite_path, tmp_path) as (_, records, client):
         first = await judged(client, evidence=evidence("a\n1\n"), tools="off")
         assert (await judged(client, evidence=evidence("a\n1\n"), tools="off")).id == first.id
         assert (await judged(client, evidence=evidence("a\n2\n"), tools="off")).id != first.id
