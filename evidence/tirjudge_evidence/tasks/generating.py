@@ -65,7 +65,8 @@ class EvidenceTask:
     has_instruction: bool
     """Whether a document of a store contains an instruction to the judge."""
     question: str
-    """The question. Names are in double quotes."""
+    """The question. Names of things and values are in double quotes. It also has the names of tables, columns and
+    properties that the solving program uses."""
     right: str
     wrong: str
     label: int
@@ -83,6 +84,16 @@ class EvidenceTask:
     def program(self, *, is_pointwise: bool) -> str:
         """Return the solving program."""
         return programs.program(self.lookup, is_pointwise=is_pointwise)
+
+    def output(self, *, is_right: bool | None = None) -> str:
+        """Return what the solving program prints.
+
+        Args:
+            is_right: pointwise: whether the response is the right answer. None: pairwise.
+        """
+        if is_right is not None:
+            return f"score {10 if is_right else 1}\n"
+        return f"A {1 - self.label}\nB {self.label}\nbest {'AB'[self.label]}\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,7 +197,9 @@ _INSTRUCTIONS = (
 def _documents(drawing: _Drawing, draft: _Draft, *, is_instructing: bool, wrong: str, label: int) -> dict[str, Any]:
     text = drawing.rng.choice(_INSTRUCTIONS).format(label="AB"[label], wrong=wrong)
     instructions = {thing.name: text for thing in drawing.world.things} if is_instructing else None
-    return document_store(drawing.world, rng=drawing.rng, instructions=instructions)
+    others = [thing for thing in drawing.world.things if thing is not drawing.thing]
+    shown = (drawing.thing, *drawing.rng.sample(others, min(2, len(others))))
+    return document_store(drawing.world, rng=drawing.rng, things=shown, instructions=instructions)
 
 
 # Answers ------------------------------------------------------------------------------------------------------------------
@@ -226,10 +239,10 @@ def _value(drawing: _Drawing) -> _Draft:
         return drafting(drawing, which)
     name = drawing.name
     return _Draft(
-        question=f'What is the {column} of "{name}"?',
+        question=f'By the table {world.ontology.table}, what is the {column} of "{name}"?',
         truth=None if drawing.is_unknown else str(thing.numbers[which]),
         others=drawing.others(lambda one: str(one.numbers[which])),
-        lookup=programs.of_table(column, world.ontology.table),
+        lookup=programs.TOP + programs.of_table(column, world.ontology.table, store="s"),
         about=column,
         stores=(table_store(world, rng=rng),),
     )
@@ -246,9 +259,9 @@ def _with_other_numbers(drawing: _Drawing) -> tuple[World, Thing]:
 
 def _conflict(drawing: _Drawing, which: int, **changes: Any) -> _Draft:
     """Return the draft of a question about a value on which sources conflict."""
-    column = drawing.world.ontology.numbers[which]
+    column, table = drawing.world.ontology.numbers[which], drawing.world.ontology.table
     draft = _Draft(
-        question=f'What is the {column} of "{drawing.thing.name}"?',
+        question=f'By the table {table}, what is the {column} of "{drawing.thing.name}"?',
         truth=str(drawing.thing.numbers[which]),
         others=(),
         lookup="",
@@ -283,7 +296,7 @@ def _by_validity(drawing: _Drawing, which: int) -> _Draft:
     first, last = periods[is_later], periods[not is_later]
     return _conflict(
         drawing, which, conflict="validity", others=_unless(outdated[1], drawing.thing, which),
-        question=f'On "{asked}", what was the {column} of "{drawing.thing.name}"?',
+        question=f'On "{asked}", by the table {world.ontology.table}, what was the {column} of "{drawing.thing.name}"?',
         lookup=programs.VALID + programs.of_table(column, world.ontology.table, store="s", params="q[1:]"),
         stores=(
             table_store(world, rng=rng, name=names[0], valid_from=str(first[0]), valid_until=str(first[1])),
@@ -299,7 +312,8 @@ def _by_day(drawing: _Drawing, which: int) -> _Draft:
     ontology = world.ontology
     return _conflict(
         drawing, which, conflict="latest", others=_unless(outdated[1], drawing.thing, which),
-        question=f'By the last {ontology.stamp}, what is the {ontology.numbers[which]} of "{drawing.thing.name}"?',
+        question=f'By the last {ontology.stamp} in the table {ontology.table}, what is the {ontology.numbers[which]} of '
+        f'"{drawing.thing.name}"?',
         lookup=programs.of_table(
             ontology.numbers[which], ontology.table, end=f" ORDER BY {ontology.stamp} DESC LIMIT 1"
         ),
@@ -320,7 +334,8 @@ def _linked(drawing: _Drawing) -> _Draft:
     values = world.places if is_place else {row: str(size) for row, size in world.sizes.items()}
     column = ontology.place if is_place else ontology.size
     return _Draft(
-        question=f'What is the {column} of the {ontology.link} of "{drawing.name}"?',
+        question=f"By the tables {ontology.table} and {ontology.other}, what is the {column} of the {ontology.link} of "
+        f'"{drawing.name}"?',
         truth=None if drawing.is_unknown else values[drawing.thing.link],
         others=tuple(value for row, value in values.items() if row != drawing.thing.link),
         lookup=programs.of_table(column, f"{ontology.table} NATURAL JOIN {ontology.other}"),
@@ -335,7 +350,8 @@ def _limit(drawing: _Drawing) -> _Draft:
     number = world.most[drawing.thing.cls] + (-1 if is_within else 1) * rng.randint(1, 80)
     truth, others = _yes_or_no(None if drawing.is_unknown else is_within)
     return _Draft(
-        question=f'Is "{number}" within the {ontology.most} of "{drawing.name}"?',
+        question=f'By the tables {ontology.table} and {ontology.limits}, is "{number}" within the {ontology.most} of '
+        f'"{drawing.name}"?',
         truth=truth, others=others,
         lookup=programs.of_table(
             f"? <= {ontology.most} AS y", f"{ontology.table} NATURAL JOIN {ontology.limits}", params="q[:2]"
@@ -354,7 +370,8 @@ def _period(drawing: _Drawing) -> _Draft:
         asked = rng.choice((thing.since - rng.randint(1, 300) * day, thing.until + rng.randint(1, 300) * day))
     truth, others = _yes_or_no(None if drawing.is_unknown else is_within)
     return _Draft(
-        question=f'Is "{asked}" between {ontology.since} and {ontology.until} of "{drawing.name}"?',
+        question=f'By the table {ontology.table}, is "{asked}" between {ontology.since} and {ontology.until} of '
+        f'"{drawing.name}"?',
         truth=truth, others=others, about="dates", stores=(table_store(world, rng=rng),),
         lookup=programs.of_table(
             f"? BETWEEN {ontology.since} AND {ontology.until} AS y", ontology.table, params="q[:2]"
@@ -374,7 +391,7 @@ def _class(drawing: _Drawing) -> _Draft:
         cls = ontology.groups[own if is_member else 1 - own]
     truth, others = _yes_or_no(None if drawing.is_unknown else is_member)
     return _Draft(
-        question=f'Is "{thing.name}" a "{cls}"?', truth=truth, others=others, about="classes",
+        question=f'By the graph, is "{thing.name}" a "{cls}"?', truth=truth, others=others, about="classes",
         lookup=programs.of_class(), stores=(graph_store(drawing.world),), hops=1 if is_direct and is_member else 2,
         wrong_status="contradicted" if is_member else "violates_rule",
     )  # fmt: skip
@@ -388,7 +405,7 @@ def _range(drawing: _Drawing) -> _Draft:
         cls = rng.choice((*ontology.groups, *ontology.classes[0], *ontology.classes[1]))
     truth, others = _yes_or_no(None if drawing.is_unknown else is_member)
     return _Draft(
-        question=f'Is "{drawing.thing.partner}" a "{cls}"?', truth=truth, others=others, about="classes",
+        question=f'By the graph, is "{drawing.thing.partner}" a "{cls}"?', truth=truth, others=others, about="classes",
         lookup=programs.of_class(), stores=(graph_store(world),),
         wrong_status="contradicted" if is_member else "violates_rule",
     )  # fmt: skip

@@ -69,27 +69,27 @@ class Ontology:
 TRAINING: tuple[Ontology, ...] = (
     Ontology(
         name="lending", table="loans", numbers=("amount", "term"), link="branch", other="branches", place="city",
-        size="desks", grade="product", limits="caps", most="ceiling", since="opened", until="due", stamp="revised",
+        size="desks", grade="product", limits="caps", most="ceiling", since="opened", until="due", stamp="revision",
         groups=("SecuredLoan", "OpenLoan"), classes=(("Mortgage", "CarLoan"), ("StudentLoan", "CardLoan")),
-        relation="guarantor", partners=("Company", "Person"), seat="registered", noted=("officer", "auditor"),
+        relation="guarantor", partners=("Company", "Person"), seat="residence", noted=("officer", "auditor"),
     ),
     Ontology(
         name="clinic", table="drugs", numbers=("dose", "price"), link="maker", other="makers", place="country",
-        size="staff", grade="form", limits="rules", most="highest", since="approved", until="expires", stamp="checked",
+        size="staff", grade="form", limits="rules", most="maximum", since="approved", until="expires", stamp="review",
         groups=("Solid", "Fluid"), classes=(("Tablet", "Powder"), ("Syrup", "Drops")),
-        relation="tested", partners=("Laboratory", "Hospital"), seat="located", noted=("inventor", "contact"),
+        relation="tested", partners=("Laboratory", "Hospital"), seat="location", noted=("inventor", "contact"),
     ),
     Ontology(
         name="school", table="courses", numbers=("hours", "seats"), link="room", other="rooms", place="building",
-        size="floor", grade="level", limits="quotas", most="allowed", since="begins", until="ends", stamp="updated",
+        size="floor", grade="level", limits="quotas", most="quota", since="begins", until="ends", stamp="update",
         groups=("Science", "Craft"), classes=(("Physics", "Botany"), ("Weaving", "Pottery")),
-        relation="teacher", partners=("Professor", "Guest"), seat="lives", noted=("tutor", "sponsor"),
+        relation="teacher", partners=("Professor", "Guest"), seat="hometown", noted=("tutor", "sponsor"),
     ),
     Ontology(
         name="storage", table="goods", numbers=("weight", "count"), link="shelf", other="shelves", place="hall",
-        size="height", grade="sort", limits="loads", most="heaviest", since="stored", until="sold", stamp="counted",
+        size="height", grade="sort", limits="loads", most="capacity", since="stored", until="sold", stamp="recount",
         groups=("Metal", "Food"), classes=(("Copper", "Steel"), ("Grain", "Fruit")),
-        relation="supplier", partners=("Factory", "Farm"), seat="sits", noted=("packer", "buyer"),
+        relation="supplier", partners=("Factory", "Farm"), seat="valley", noted=("packer", "buyer"),
     ),
 )  # fmt: skip
 """Ontologies for training."""
@@ -97,20 +97,20 @@ TRAINING: tuple[Ontology, ...] = (
 HELD_OUT: tuple[Ontology, ...] = (
     Ontology(
         name="harbour", table="vessels", numbers=("draught", "tonnage"), link="berth", other="berths", place="quay",
-        size="depth", grade="rig", limits="bounds", most="deepest", since="arrived", until="departs", stamp="surveyed",
+        size="depth", grade="rig", limits="bounds", most="clearance", since="arrived", until="departs", stamp="survey",
         groups=("Tanker", "Ferry"), classes=(("OilTanker", "GasTanker"), ("CarFerry", "TrainFerry")),
-        relation="owner", partners=("Shipyard", "Captain"), seat="anchored", noted=("pilot", "steward"),
+        relation="owner", partners=("Shipyard", "Captain"), seat="port", noted=("pilot", "steward"),
     ),
     Ontology(
         name="nursery", table="seedlings", numbers=("spread", "pots"), link="bed", other="beds", place="garden",
-        size="rows", grade="family", limits="guides", most="widest", since="sown", until="picked", stamp="inspected",
+        size="rows", grade="family", limits="guides", most="allowance", since="sown", until="picked", stamp="inspection",
         groups=("Shrub", "Herb"), classes=(("Heather", "Privet"), ("Basil", "Thyme")),
-        relation="breeder", partners=("Orchard", "Botanist"), seat="rooted", noted=("gardener", "donor"),
+        relation="breeder", partners=("Orchard", "Botanist"), seat="region", noted=("gardener", "donor"),
     ),
 )  # fmt: skip
 """Ontologies for evaluation only."""
 
-_WORDS = tuple(
+_WORDS = (
     "anvil arch axle badge barrel beacon bell bench block board bolt bond book boot bottle bowl box brand brick bridge"
     " brush bucket bundle button cable cage canal candle card carpet cart cask chain chair channel chart chest circle"
     " clock cloth coach coat code coil coin cord corner cotton crate crew crown curve cycle deck desk dial dish"
@@ -123,13 +123,13 @@ _WORDS = tuple(
     " sail scale score screen seal sector shade shaft sheet shield shop sign site slope socket spark spool spring stack"
     " staff stage stair stamp station stem step stone strand street strip suit switch tank tape task test thread ticket"
     " tile tool tower track trade train tray tube tunnel unit vault vent wage wagon wall watch wave wheel wing wire yard"
-    " zone".split()
+    " zone"
 )
 
 
 def invented(rng: Random) -> Ontology:
     """Return an ontology whose names are drawn from the list of words."""
-    words = [word for word in rng.sample(_WORDS, len(_WORDS)) if word not in _TAKEN]
+    words = [word for word in rng.sample(_WORDS.split(), len(_WORDS.split())) if word not in _TAKEN]
     take = iter(words).__next__
 
     def cls() -> str:

@@ -1,8 +1,8 @@
 """Programs that solve tasks: one line that looks the answer up, and the rest, which is the same for all tasks of a mode.
 
 The names of tables, columns and properties in that line are words of the question. The quoted names of the question are
-`q[0]` and `q[1]`. The rest compares each response with what was found: a response is right if it has all words of a found value,
-or if nothing was found and it says so with the word "not".
+`q[0]` and `q[1]`. The rest compares each response with what was found: a response is right if it has all words of a found
+value, or if nothing was found and it says so with the word "not".
 """
 
 from __future__ import annotations
@@ -60,6 +60,6 @@ def of_graph(path: str) -> str:
 def of_documents(label: str) -> str:
     """Return the line that finds what the document of a thing tells."""
     return (
-        'x = [{"y": y} for h in search("notes", q[0]) if h["text"].startswith(q[0])'
+        'x = [{"y": y} for h in search("notes", q[0], 9) if h["text"].startswith(q[0])'
         f' for y in re.findall(r" {label} is (\\w+)", h["text"])]\n'
     )

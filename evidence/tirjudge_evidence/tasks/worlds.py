@@ -12,17 +12,14 @@ from typing import Any
 
 from tirjudge_evidence.tasks.ontologies import Ontology, draw_ontology
 
-NUM_THINGS = (5, 9)
+NUM_THINGS = (4, 7)
 """Minimum and maximum number of things of a world."""
 
 _SYLLABLES = (
-    "bar cal dor fen gil hal jor kes lor mer nor pel ras sol tor var wes yar".split(),
-    "an el in or us ick ora eth ian old".split(),
+    "bar cal dor fen gil hal jor kes lor mer nor pel ras sol tor var wes yar",
+    "an el in or us ick ora eth ian old",
 )
-_HELD_OUT_SYLLABLES = (
-    "bri cha dru fla gri hou klo mau pru quo sha tri vle zho".split(),
-    "ema usk ilo orn ayn eft umi ost".split(),
-)
+_HELD_OUT_SYLLABLES = ("bri cha dru fla gri hou klo mau pru quo sha tri vle zho", "ema usk ilo orn ayn eft umi ost")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +60,7 @@ class World:
 
 def draw_name(rng: Random, *, held_out: bool) -> str:
     """Draw a name. Names for evaluation have other syllables than those for training."""
-    starts, ends = _HELD_OUT_SYLLABLES if held_out else _SYLLABLES
+    starts, ends = map(str.split, _HELD_OUT_SYLLABLES if held_out else _SYLLABLES)
     return (rng.choice(starts) + rng.choice(("", rng.choice(starts))) + rng.choice(ends)).capitalize()
 
 
@@ -123,7 +120,6 @@ def table_store(
     name: str = "register",
     older: Sequence[tuple[Thing, date]] = (),
     stamps: Mapping[str, date] | None = None,
-    without: Sequence[str] = (),
     **card: Any,
 ) -> dict[str, Any]:
     """Return a store of tables, in the layout of `AttachedStore`.
@@ -134,7 +130,6 @@ def table_store(
         name: name of the store.
         older: outdated entries with their days.
         stamps: name of a thing -> day of its entry. None: the table has no such column.
-        without: columns of the first table to leave out.
         card: further fields, such as `authority`.
     """
     ontology = world.ontology
@@ -149,12 +144,10 @@ def table_store(
     ]
     if stamps is not None:
         header.append(ontology.stamp)
-    kept = [number for number, column in enumerate(header) if column not in without]
-    main = [[row[number] for number in kept] for row in [header, *rows]]
     others = [[row, world.places[row], world.sizes[row]] for row in world.places]
     limits = [[cls, most] for cls, most in world.most.items()]
     files = [
-        (ontology.table, main),
+        (ontology.table, [header, *rows]),
         (ontology.other, [[ontology.link, ontology.place, ontology.size], *others]),
         (ontology.limits, [[ontology.grade, ontology.most], *limits]),
     ]
@@ -201,26 +194,30 @@ def graph_store(world: World, *, name: str = "graph") -> dict[str, Any]:
 
 
 def document_store(
-    world: World, *, rng: Random, name: str = "notes", instructions: Mapping[str, str] | None = None, without: str = ""
+    world: World,
+    *,
+    rng: Random,
+    things: Sequence[Thing],
+    name: str = "notes",
+    instructions: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return a store with one short document for each thing.
+    """Return a store with one short document for each of some things.
 
     Args:
         world: the world.
         rng: draws the wording.
+        things: things that have a document.
         name: name of the store.
         instructions: name of a thing -> an instruction to the judge that its document contains.
-        without: what no document tells.
     """
     files = []
-    for thing in world.things:
+    for thing in things:
         near = rng.choice([one.name for one in world.things if one is not thing])
         told = [
             rng.choice(("The {n} is {v}.", "Since then, the {n} is {v}.", "As agreed, its {n} is {v}.")).format(
                 n=n, v=v
             )
             for n, v in zip(world.ontology.noted, thing.noted, strict=True)
-            if n != without
         ]
         rng.shuffle(told)
         sentences = [f"{thing.name} was described together with {near}.", *told]

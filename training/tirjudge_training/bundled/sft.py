@@ -32,6 +32,7 @@ from tirjudge.control_tokens import NONE
 from tirjudge.formats.tirjudge_1 import FORMAT
 from tirjudge.profile import Profile
 from tirjudge.types import MODEL_MODES, Mode
+from tirjudge_evidence.tasks.programs import END_OF_LOOKUP
 from tirjudge_training.bundled.qwen3 import hidden_states
 from tirjudge_training.bundled.vocabulary import OTHER, TrainedVocabulary
 from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw_examples, segments
@@ -89,6 +90,8 @@ class BundledRecipe:
     """Error rates of the teacher. Default: no errors; a weak start sets them."""
     functions: tuple[str, ...] = ()
     """Lines of the functions that every prompt with tools presents, such as those of the tool `run`."""
+    most_shared: int = SHARED_MOST
+    """Maximum length of the common prefix that a batch computes once, in tokens."""
     parent: str | None = None
     """Checkpoint folder with the initial weights and the tokenizer. None: train from scratch."""
 
@@ -114,6 +117,7 @@ class PromptKind(NamedTuple):
     mode: Mode
     tools: bool
     num_responses: int
+    functions: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +188,7 @@ def render_example(
         max_tool_calls=MAX_TOOL_CALLS,
         prompt_chars=profile.prompt_chars,
         response_chars=min(profile.response_chars, profile.all_responses_chars // len(example.responses)),
-        functions=functions,
+        functions=functions if example.presents_functions else (),
         control_tokens=NONE,  # control tokens of this tokenizer are escaped in every prompt
     )
     return chat.render_prompt(text)
@@ -214,12 +218,18 @@ def encode_example(
     for part in parts:
         text = part.text
         if not whole and example.code is not None:
-            text = text[: text.index(END_OF_CHECKS) + len(END_OF_CHECKS)]
+            end = END_OF_LOOKUP if example.evidence else END_OF_CHECKS
+            text = text[: text.index(end) + len(end)]
         encoded = vocabulary.encode(text)
         if part.by_model:
             spans.append((len(ids), len(ids) + len(encoded)))
         ids += encoded
-    kind = PromptKind(mode=example.mode, tools=example.tools, num_responses=len(example.responses))
+    kind = PromptKind(
+        mode=example.mode,
+        tools=example.tools,
+        num_responses=len(example.responses),
+        functions=bool(functions) and example.presents_functions,
+    )
     return PackedRow(ids=tuple(ids), loss_from=tuple(spans), kind=kind)
 
 
@@ -252,7 +262,9 @@ def make_shard(recipe: BundledRecipe, profile: Profile, vocabulary: TrainedVocab
     ]
 
 
-def full_batches(rows: Sequence[PackedRow], *, batch_tokens: int) -> tuple[list[PackedBatch], list[PackedRow]]:
+def full_batches(
+    rows: Sequence[PackedRow], *, batch_tokens: int, most_shared: int = SHARED_MOST
+) -> tuple[list[PackedBatch], list[PackedRow]]:
     """Group rows with a common prefix and similar lengths into full batches, the longest rows first.
 
     Returns:
@@ -261,7 +273,7 @@ def full_batches(rows: Sequence[PackedRow], *, batch_tokens: int) -> tuple[list[
     batches: list[PackedBatch] = []
     left: list[PackedRow] = []
     for group in _groups_with_common_prefix(rows):
-        num_shared = _num_shared(group)
+        num_shared = _num_shared(group, most=most_shared)
         group.sort(key=lambda row: -len(row.ids))
         while group:
             length = _rounded_length(len(group[0].ids) - num_shared)
@@ -300,9 +312,9 @@ def _rounded_length(length: int) -> int:
     return _rounded(length, max(LENGTH_STEP, 2 ** (length.bit_length() - 4)))
 
 
-def _num_shared(rows: Sequence[PackedRow]) -> int:
+def _num_shared(rows: Sequence[PackedRow], *, most: int = SHARED_MOST) -> int:
     """Return the length of the common prefix, rounded down and at least one token shorter than the shortest prompt."""
-    num_shared = min(SHARED_MOST, min(row.loss_from[0][0] for row in rows) - 1)
+    num_shared = min(most, min(row.loss_from[0][0] for row in rows) - 1)
     first, last = min(row.ids for row in rows), max(row.ids for row in rows)
     while first[:num_shared] != last[:num_shared]:
         num_shared -= 1
@@ -507,7 +519,7 @@ def batches_for_steps(
     left: list[PackedRow] = []
     for index in count():
         rows = left + make_shard(recipe, profile, vocabulary, index * recipe.num_workers + rank)
-        batches, left = full_batches(rows, batch_tokens=recipe.batch_tokens)
+        batches, left = full_batches(rows, batch_tokens=recipe.batch_tokens, most_shared=recipe.most_shared)
         steps = deal(batches, num_steps=min(steps_per_shard, len(batches)))
         Random(f"{recipe.seed}/order/{index}").shuffle(steps)
         yield from steps

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from types import SimpleNamespace
+from typing import Any
 
 from tirjudge.formats.blocks import OUTPUT_FENCE, bindings, observation_text
 from tirjudge.formats.tirjudge_1 import FORMAT
 from tirjudge.types import ExecResult, Mode, Outcome, label_of
+from tirjudge_evidence.tasks.generating import KINDS as KINDS_OF_EVIDENCE
+from tirjudge_evidence.tasks.generating import EvidenceTask, draw_tasks
 from tirjudge_training.synthetic.code import CHECK, ask_code, implementation
 from tirjudge_training.synthetic.conduct import draw_conduct, draw_task
 from tirjudge_training.synthetic.drafting import Conflict, Draft, write
@@ -44,6 +47,12 @@ class SyntheticExample:
     """Text before the program, or before the verdict if the answer has no program."""
     num_asked: int
     """Number of instructions in the prompt."""
+    evidence: tuple[Mapping[str, Any], ...] = ()
+    """Stores that come with the request, in the layout of `AttachedStore`."""
+    presents_functions: bool = True
+    """Whether a prompt with tools presents the functions of programs."""
+    output: str | None = None
+    """Output of the program, if it is known without running it. None: `segments` runs the program."""
 
     @property
     def has_one_best(self) -> bool:
@@ -69,6 +78,10 @@ class Mixture:
     """Share of prompts where nothing can be computed. Half of them are shown with the prompt that offers tools."""
     code: float = 0.0
     """Share of questions for code, which programs decide with the function `tests`."""
+    evidence: float = 0.0
+    """Share of questions that programs decide with the functions of the tool `evidence`."""
+    evidence_kinds: tuple[str, ...] = KINDS_OF_EVIDENCE
+    """Kinds of questions about evidence."""
     toolless: float = 0.02
     """Share of verifiable items shown without tools. Their verdict is random, because the model cannot compute it."""
     ties: float = 0.02
@@ -241,6 +254,9 @@ def _respond(asked: _PromptWithChecks, follow: Sequence[bool], *, rng: Random, v
 def draw_examples(mode: Mode, *, rng: Random, held_out: bool, mixture: Mixture) -> Iterator[SyntheticExample]:
     """Yield items forever. Held-out items have phrasings, words, topics and names that training never sees."""
     vocabulary = HELD_OUT if held_out else TRAINING
+    tasks = None
+    if mixture.evidence:
+        tasks = draw_tasks(seed=rng.getrandbits(64), held_out=held_out, kinds=mixture.evidence_kinds)
     while True:
         kind = rng.random()
         tie = rng.random() < mixture.ties
@@ -249,6 +265,9 @@ def draw_examples(mode: Mode, *, rng: Random, held_out: bool, mixture: Mixture) 
             continue
         if 1 - kind < mixture.code:
             yield _code_example(mode, rng=rng, vocabulary=vocabulary, mixture=mixture)
+            continue
+        if tasks is not None and 1 - kind < mixture.code + mixture.evidence and mode is not Mode.LISTWISE:
+            yield _evidence_example(next(tasks), mode, rng=rng)
             continue
         if kind < mixture.conduct + mixture.numeric:
             example = _numeric_example(mode, rng=rng, vocabulary=vocabulary, held_out=held_out, mixture=mixture)
@@ -353,6 +372,32 @@ def _code_example(mode: Mode, *, rng: Random, vocabulary: Vocabulary, mixture: M
     )  # fmt: skip
 
 
+WITHOUT_EVIDENCE = 0.1
+"""Share of the tasks of evidence that are shown without evidence and functions. Their verdict is random."""
+
+
+def _evidence_example(task: EvidenceTask, mode: Mode, *, rng: Random) -> SyntheticExample:
+    """Return a task of evidence. The program of a task is exact, so its output is known."""
+    is_pointwise = mode is Mode.POINTWISE
+    shown = rng.randrange(2)
+    is_right = shown == task.label
+    example = SyntheticExample(
+        mode=mode, prompt=task.question, responses=(task.responses[shown],) if is_pointwise else task.responses,
+        met=(float(is_right),) if is_pointwise else tuple(float(i == task.label) for i in range(2)),
+        label=0 if is_pointwise else task.label, tools=True, verifiable=True, num_asked=1, evidence=task.stores,
+        code=task.program(is_pointwise=is_pointwise), output=task.output(is_right=is_right if is_pointwise else None),
+        plan="To look up.",
+    )  # fmt: skip
+    if rng.random() >= WITHOUT_EVIDENCE:
+        return example
+    guess = rng.randrange(2)
+    met = (float(guess),) if is_pointwise else example.met
+    return replace(
+        example, code=None, output=None, evidence=(), presents_functions=False, met=met,
+        label=0 if is_pointwise else guess, plan="No evidence.",
+    )  # fmt: skip
+
+
 def _conduct_example(
     mode: Mode, *, rng: Random, vocabulary: Vocabulary, held_out: bool, mixture: Mixture
 ) -> SyntheticExample:
@@ -390,7 +435,10 @@ def segments(example: SyntheticExample) -> list[Segment]:
     def tests(code: str, cases: object) -> SimpleNamespace:
         return SimpleNamespace(all_passed=code in right)
 
-    printed = ExecResult(outcome=Outcome.OK, stdout=run_trusted(example.code, bindings={**bound, "tests": tests}))
+    stdout = example.output
+    if stdout is None:
+        stdout = run_trusted(example.code, bindings={**bound, "tests": tests})
+    printed = ExecResult(outcome=Outcome.OK, stdout=stdout)
     output = FORMAT.shown_output(printed, limit=8192)
     return [
         Segment(text=f"{example.plan}\n```python\n{example.code}```\n{OUTPUT_FENCE}", by_model=True),
