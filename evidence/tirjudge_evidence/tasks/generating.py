@@ -182,7 +182,7 @@ def _draw_task(rng: Random, *, id: str, kind: str, held_out: bool) -> EvidenceTa
     return EvidenceTask(
         id=id, ontology=world.ontology.name, kind=kind, hops=draft.hops or HOPS[kind], status=status,
         conflict=draft.conflict, has_instruction=has_instruction, question=draft.question, right=right, wrong=wrong,
-        label=label, stores=tuple(stores), lookup=draft.lookup,
+        label=label, stores=tuple(stores), lookup=programs.with_words(draft.lookup, question=draft.question),
     )  # fmt: skip
 
 
@@ -226,6 +226,11 @@ def _yes_or_no(truth: bool | None) -> tuple[str | None, tuple[str, ...]]:
     return ("Yes", ("No",)) if truth else ("No", ("Yes",))
 
 
+def _in(name: str) -> str:
+    """Return a name for a lookup."""
+    return f"{{{name}}}"
+
+
 # Kinds of questions -------------------------------------------------------------------------------------------------------
 
 
@@ -242,7 +247,7 @@ def _value(drawing: _Drawing) -> _Draft:
         question=f'By the table {world.ontology.table}, what is the {column} of "{name}"?',
         truth=None if drawing.is_unknown else str(thing.numbers[which]),
         others=drawing.others(lambda one: str(one.numbers[which])),
-        lookup=programs.TOP + programs.of_table(column, world.ontology.table, store="s"),
+        lookup=programs.TOP + programs.of_table(_in(column), _in(world.ontology.table), store="s"),
         about=column,
         stores=(table_store(world, rng=rng),),
     )
@@ -273,11 +278,12 @@ def _conflict(drawing: _Drawing, which: int, **changes: Any) -> _Draft:
 
 def _by_authority(drawing: _Drawing, which: int) -> _Draft:
     world, outdated = drawing.world, _with_other_numbers(drawing)
+    column = world.ontology.numbers[which]
     low, high = sorted(drawing.rng.sample(range(1, 10), 2))
     names = drawing.rng.sample(("register", "draft"), 2)
     return _conflict(
         drawing, which, conflict="authority", others=_unless(outdated[1], drawing.thing, which),
-        lookup=programs.TOP + programs.of_table(world.ontology.numbers[which], world.ontology.table, store="s"),
+        lookup=programs.TOP + programs.of_table(_in(column), _in(world.ontology.table), store="s"),
         stores=(
             table_store(world, rng=drawing.rng, name=names[0], authority=high),
             table_store(outdated[0], rng=drawing.rng, name=names[1], authority=low),
@@ -297,7 +303,7 @@ def _by_validity(drawing: _Drawing, which: int) -> _Draft:
     return _conflict(
         drawing, which, conflict="validity", others=_unless(outdated[1], drawing.thing, which),
         question=f'On "{asked}", by the table {world.ontology.table}, what was the {column} of "{drawing.thing.name}"?',
-        lookup=programs.VALID + programs.of_table(column, world.ontology.table, store="s", params="q[1:]"),
+        lookup=programs.VALID + programs.of_table(_in(column), _in(world.ontology.table), store="s", params="q[1:]"),
         stores=(
             table_store(world, rng=rng, name=names[0], valid_from=str(first[0]), valid_until=str(first[1])),
             table_store(outdated[0], rng=rng, name=names[1], valid_from=str(last[0]), valid_until=str(last[1])),
@@ -310,12 +316,13 @@ def _by_day(drawing: _Drawing, which: int) -> _Draft:
     stamps = {one.name: one.since + timedelta(days=rng.randint(400, 800)) for one in world.things}
     older = [(one, one.since + timedelta(days=rng.randint(1, 300))) for one in outdated[0].things]
     ontology = world.ontology
+    column = ontology.numbers[which]
     return _conflict(
         drawing, which, conflict="latest", others=_unless(outdated[1], drawing.thing, which),
         question=f'By the last {ontology.stamp} in the table {ontology.table}, what is the {ontology.numbers[which]} of '
         f'"{drawing.thing.name}"?',
         lookup=programs.of_table(
-            ontology.numbers[which], ontology.table, end=f" ORDER BY {ontology.stamp} DESC LIMIT 1"
+            _in(column), _in(ontology.table), end=f" ORDER BY {_in(ontology.stamp)} DESC LIMIT 1"
         ),
         stores=(table_store(world, rng=rng, older=older, stamps=stamps),),
     )  # fmt: skip
@@ -338,7 +345,7 @@ def _linked(drawing: _Drawing) -> _Draft:
         f'"{drawing.name}"?',
         truth=None if drawing.is_unknown else values[drawing.thing.link],
         others=tuple(value for row, value in values.items() if row != drawing.thing.link),
-        lookup=programs.of_table(column, f"{ontology.table} NATURAL JOIN {ontology.other}"),
+        lookup=programs.of_table(_in(column), f"{_in(ontology.table)} NATURAL JOIN {_in(ontology.other)}"),
         about=column,
         stores=(table_store(world, rng=drawing.rng),),
     )
@@ -354,7 +361,7 @@ def _limit(drawing: _Drawing) -> _Draft:
         f'"{drawing.name}"?',
         truth=truth, others=others,
         lookup=programs.of_table(
-            f"? <= {ontology.most} AS y", f"{ontology.table} NATURAL JOIN {ontology.limits}", params="q[:2]"
+            f"? <= {_in(ontology.most)} AS y", f"{_in(ontology.table)} NATURAL JOIN {_in(ontology.limits)}", params="q[:2]"
         ),
         about=ontology.most, stores=(table_store(world, rng=rng),),
         wrong_status="contradicted" if is_within else "violates_rule",
@@ -374,7 +381,7 @@ def _period(drawing: _Drawing) -> _Draft:
         f'"{drawing.name}"?',
         truth=truth, others=others, about="dates", stores=(table_store(world, rng=rng),),
         lookup=programs.of_table(
-            f"? BETWEEN {ontology.since} AND {ontology.until} AS y", ontology.table, params="q[:2]"
+            f"? BETWEEN {_in(ontology.since)} AND {_in(ontology.until)} AS y", _in(ontology.table), params="q[:2]"
         ),
     )  # fmt: skip
 
@@ -417,7 +424,7 @@ def _related(drawing: _Drawing) -> _Draft:
         question=f'By the graph, what is the {relation} of "{drawing.name}"?',
         truth=None if drawing.is_unknown else drawing.thing.partner,
         others=tuple(one for one in drawing.world.seats if one != drawing.thing.partner),
-        lookup=programs.of_graph(f":{relation} ?o . ?o rdfs:label ?y"),
+        lookup=programs.of_graph(f":{_in(relation)} ?o . ?o rdfs:label ?y"),
         about=relation,
         stores=(graph_store(drawing.world),),
     )
@@ -429,7 +436,7 @@ def _seat(drawing: _Drawing) -> _Draft:
         question=f'By the graph, what is the {ontology.seat} of the {ontology.relation} of "{drawing.name}"?',
         truth=None if drawing.is_unknown else world.seats[drawing.thing.partner],
         others=tuple(seat for one, seat in world.seats.items() if one != drawing.thing.partner),
-        lookup=programs.of_graph(f":{ontology.relation} ?o . ?o :{ontology.seat} ?y"),
+        lookup=programs.of_graph(f":{_in(ontology.relation)} ?o . ?o :{_in(ontology.seat)} ?y"),
         about=ontology.seat,
         stores=(graph_store(world),),
     )
@@ -442,7 +449,7 @@ def _noted(drawing: _Drawing) -> _Draft:
         question=f'By the notes, what is the {label} of "{drawing.name}"?',
         truth=None if drawing.is_unknown else drawing.thing.noted[which],
         others=drawing.others(lambda one: one.noted[which]),
-        lookup=programs.of_documents(label),
+        lookup=programs.of_documents(_in(label)),
         about=label,
         stores=(),
     )

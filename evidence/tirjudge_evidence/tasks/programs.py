@@ -1,13 +1,19 @@
-"""Programs that solve tasks: one line that looks the answer up, and the rest, which is the same for all tasks of a mode.
+"""Programs that solve tasks: one or two lines that look the answer up, and the rest, which is the same for all tasks of a mode.
 
-The names of tables, columns and properties in that line are words of the question. The quoted names of the question are
-`q[0]` and `q[1]`. The rest compares each response with what was found: a response is right if it has all words of a found
-value, or if nothing was found and it says so with the word "not".
+A program does not copy names. `q[0]` and `q[1]` are the quoted names of the question, and `w[7]` is its word number 7, counted
+from 0, such as a table, a column or a property. The rest compares each response with what was found: a response is right if it
+has all words of a found value, or if nothing was found and it says so with the word "not".
 """
 
 from __future__ import annotations
 
-START = "import re\nq = re.findall(r'\"(.+?)\"', prompt)\n"
+import re
+
+START = """\
+import re
+q = re.findall(r'"(.+?)"', prompt)
+w = re.findall(r"[\\w-]+", prompt)
+"""
 """Start of every program."""
 
 END_OF_LOOKUP = "v = ["
@@ -43,8 +49,8 @@ def program(lookup: str, *, is_pointwise: bool) -> str:
 
 
 def of_table(select: str, tables: str, *, store: str = '"register"', params: str = "q[:1]", end: str = "") -> str:
-    """Return the line that looks up a value in tables."""
-    return f'x = sql({store}, "SELECT {select} FROM {tables} WHERE name = ?{end}", {params})\n'
+    """Return the line that looks up a value in tables. Names stand in braces, for `with_words`."""
+    return f'x = sql({store}, f"SELECT {select} FROM {tables} WHERE name = ?{end}", {params})\n'
 
 
 def of_class() -> str:
@@ -54,12 +60,22 @@ def of_class() -> str:
 
 def of_graph(path: str) -> str:
     """Return the line that follows a path of properties, which ends with the variable ?y."""
-    return f"""x = sparql("graph", 'SELECT ?y {{ ?s rdfs:label "%s" ; {path} }}' % q[0])\n"""
+    return f"""x = sparql("graph", f'SELECT ?y {{{{ ?s rdfs:label "{{q[0]}}" ; {path} }}}}')\n"""
 
 
 def of_documents(label: str) -> str:
-    """Return the line that finds what the document of a thing tells."""
+    """Return the lines that find what the document of a thing tells."""
     return (
-        'x = [{"y": y} for h in search("notes", q[0], 9) if h["text"].startswith(q[0])'
-        f' for y in re.findall(r" {label} is (\\w+)", h["text"])]\n'
+        't = [h["text"] for h in search("notes", q[0], 9) if h["text"].startswith(q[0])]\n'
+        f'x = [{{"y": y}} for y in re.findall(rf" {label} is (\\w+)", " ".join(t))]\n'
     )
+
+
+def with_words(lookup: str, *, question: str) -> str:
+    """Return a lookup with each name in braces replaced by the number of the word in the question.
+
+    Raises:
+        ValueError: the question lacks a name.
+    """
+    words = re.findall(r"[\w-]+", question)
+    return re.sub(r"\{([A-Za-z]+)\}", lambda found: f"{{w[{words.index(found[1])}]}}", lookup)
