@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tirjudge.types import ChatMessage, Mode
+from tirjudge.types import AttachedStore, ChatMessage, Mode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,10 @@ class Example:
     responses: tuple[str, ...]
     reference: str | None = None
     """A reference answer that the judge sees. None: no reference."""
+    evidence: tuple[AttachedStore, ...] = ()
+    """Stores of evidence that come with each request. Empty: none."""
+    functions: tuple[str, ...] | None = None
+    """Names of the functions that programs may call. None: all."""
 
 
 def example(

@@ -92,6 +92,14 @@ SampleSize = Annotated[
     int | None,
     typer.Option("--limit", min=1, help="Sample size. Each subset gets its proportional share. Default: all examples."),
 ]
+Documents = Annotated[
+    Path | None,
+    typer.Option(
+        "--documents",
+        help="Folder of .txt, .md and .pdf files that come with each request as the store documents; a subfolder named as an "
+        "example's id has the documents of that example. Default: no documents.",
+    ),
+]
 ProtocolName = Annotated[str, typer.Option("--protocol", help="paper, official, both_orders or votes=N.")]
 
 
@@ -199,11 +207,13 @@ class RowOptions:
     data: Data = None
     part: Parts = None
     limit: SampleSize = None
+    documents: Documents = None
 
     @property
     def fields(self) -> dict[str, Any]:
         """Return the options as keyword arguments for `RunSettings`."""
-        return {"data": self.data, "parts": tuple(self.part or ()), "limit": self.limit}
+        given = {"data": self.data, "parts": tuple(self.part or ()), "limit": self.limit}
+        return given | {"documents": self.documents}
 
 
 ASKING, VOTING, PACE, ROWS = AskOptions(), VoteOptions(), PaceOptions(), RowOptions()

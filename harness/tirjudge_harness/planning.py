@@ -13,11 +13,12 @@ from typing import Literal
 from pydantic import ValidationError
 
 from tirjudge.http.protocol import problem_of
-from tirjudge.types import JudgeRequest, Mode
+from tirjudge.types import AttachedStore, JudgeRequest, Mode
 from tirjudge_harness.benchmark import Benchmark
 from tirjudge_harness.examples import Example
 from tirjudge_harness.items import InputError, as_input_error
 from tirjudge_harness.judges import OpenJudge
+from tirjudge_harness.local_documents import LocalDocuments, read_documents
 from tirjudge_harness.protocols import PAPER, Protocol
 from tirjudge_harness.row_sampling import Shard, sample
 from tirjudge_harness.run import (
@@ -51,6 +52,8 @@ class RunSettings:
     """Parts to judge. Empty: the default parts of the benchmark."""
     data: Path | None = None
     """File or folder with the rows. None: the Hugging Face hub."""
+    documents: Path | None = None
+    """Folder of documents that come with each request. None: no documents."""
     limit: int | None = None
     """Number of examples to sample. None: all examples."""
     shard: Shard | None = None
@@ -96,6 +99,7 @@ def plan_run(
     chosen = list(examples)
     if settings.limit is not None:
         chosen = sample(examples, size=settings.limit, seed=settings.seed)
+    documents = None if settings.documents is None else read_documents(settings.documents)
     planned: list[PlannedExample] = []
     requests: dict[str, JudgeRequest] = {}
     for place, example in enumerate(chosen):
@@ -103,7 +107,9 @@ def plan_run(
             mode = mode_of_example(example.outline, run_mode=run_mode)
             asked: list[AskedComparison] = []
             for responses in benchmark.asked(example.outline, mode=mode):
-                request = _request(example, responses, mode=mode, orders=orders, settings=settings)
+                store = None if documents is None else documents.of(example.outline.id)
+                evidence = example.evidence if store is None else (*example.evidence, store)
+                request = _request(example, responses, evidence=evidence, mode=mode, orders=orders, settings=settings)
                 key = key_of(request, identity=opened.identity)
                 requests[key] = request
                 asked.append(AskedComparison(responses=responses, key=key))
@@ -121,7 +127,7 @@ def plan_run(
         min_confidence=settings.min_confidence,
         seed=settings.seed,
         judge=JudgeManifest.of(opened),
-        data=_data(benchmark, chosen, settings=settings, num_bad_rows=num_bad_rows),
+        data=_data(benchmark, chosen, settings=settings, num_bad_rows=num_bad_rows, documents=documents),
         shard=None if settings.shard is None else str(settings.shard),
         attack=settings.attack,
         version=version("tirjudge"),
@@ -139,7 +145,14 @@ def _check(benchmark: Benchmark, examples: Sequence[Example], *, mode: Mode | No
         raise InputError(f"{benchmark.name}: two examples have the same id, {repeated!r}")
 
 
-def _data(benchmark: Benchmark, chosen: Sequence[Example], *, settings: RunSettings, num_bad_rows: int) -> DataManifest:
+def _data(
+    benchmark: Benchmark,
+    chosen: Sequence[Example],
+    *,
+    settings: RunSettings,
+    num_bad_rows: int,
+    documents: LocalDocuments | None,
+) -> DataManifest:
     """Return the description of the examples for the manifest."""
     names = () if settings.data is not None else settings.parts or benchmark.default_parts
     return DataManifest(
@@ -149,6 +162,7 @@ def _data(benchmark: Benchmark, chosen: Sequence[Example], *, settings: RunSetti
         sha256=sha256_of(chosen),
         num_examples=len(chosen),
         num_bad_rows=num_bad_rows,
+        documents_sha256=None if documents is None else documents.sha256,
     )
 
 
@@ -156,6 +170,7 @@ def _request(
     example: Example,
     responses: tuple[int, ...],
     *,
+    evidence: Sequence[AttachedStore],
     mode: Mode,
     orders: Literal["single", "both"],
     settings: RunSettings,
@@ -166,6 +181,8 @@ def _request(
             prompt=example.prompt if isinstance(example.prompt, str) else list(example.prompt),
             responses=[example.responses[index] for index in responses],
             reference=example.reference,
+            evidence=list(evidence) or None,
+            functions=None if example.functions is None else list(example.functions),
             tools=settings.tools,
             # A single response has no order. The key must not depend on the protocol.
             orders="single" if mode is Mode.POINTWISE else orders,

@@ -86,6 +86,8 @@ class DataManifest(StoredModel):
     """Number of examples in all shards."""
     num_bad_rows: int = 0
     """Number of skipped invalid rows."""
+    documents_sha256: str | None = Field(default=None, exclude_if=is_none)
+    """Hash of the documents that come with the requests. None (omitted from JSON): no documents."""
 
 
 class RunManifest(StoredModel):
@@ -291,5 +293,7 @@ def sha256_of(examples: Iterable[Example]) -> str:
     for one in examples:
         prompt = one.prompt if isinstance(one.prompt, str) else [message.model_dump() for message in one.prompt]
         shown = [one.outline.id, prompt, one.responses, one.reference]
+        if one.evidence or one.functions is not None:
+            shown.append([[store.model_dump(mode="json") for store in one.evidence], one.functions])
         digest.update(json.dumps(shown).encode() + b"\n")
     return digest.hexdigest()

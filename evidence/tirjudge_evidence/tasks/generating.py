@@ -226,6 +226,16 @@ def _yes_or_no(truth: bool | None) -> tuple[str | None, tuple[str, ...]]:
     return ("Yes", ("No",)) if truth else ("No", ("Yes",))
 
 
+_OPENINGS = ("By", "According to", "Going by", "In view of", "By what you find in")
+_ASKING = ("what is", "name", "tell me", "I need to know")
+
+
+def _asked(rng: Random, source: str, core: str) -> str:
+    """Return a question to a source. A core that begins with "the" asks for a value."""
+    asking = f"{rng.choice(_ASKING)} " if core.startswith("the ") else ""
+    return f"{rng.choice(_OPENINGS)} the {source}, {asking}{core}?"
+
+
 def _in(name: str) -> str:
     """Return a name for a lookup."""
     return f"{{{name}}}"
@@ -244,7 +254,7 @@ def _value(drawing: _Drawing) -> _Draft:
         return drafting(drawing, which)
     name = drawing.name
     return _Draft(
-        question=f'By the table {world.ontology.table}, what is the {column} of "{name}"?',
+        question=_asked(rng, f"table {world.ontology.table}", f'the {column} of "{name}"'),
         truth=None if drawing.is_unknown else str(thing.numbers[which]),
         others=drawing.others(lambda one: str(one.numbers[which])),
         lookup=programs.TOP + programs.of_table(_in(column), _in(world.ontology.table), store="s"),
@@ -266,7 +276,7 @@ def _conflict(drawing: _Drawing, which: int, **changes: Any) -> _Draft:
     """Return the draft of a question about a value on which sources conflict."""
     column, table = drawing.world.ontology.numbers[which], drawing.world.ontology.table
     draft = _Draft(
-        question=f'By the table {table}, what is the {column} of "{drawing.thing.name}"?',
+        question=_asked(drawing.rng, f"table {table}", f'the {column} of "{drawing.thing.name}"'),
         truth=str(drawing.thing.numbers[which]),
         others=(),
         lookup="",
@@ -302,7 +312,8 @@ def _by_validity(drawing: _Drawing, which: int) -> _Draft:
     first, last = periods[is_later], periods[not is_later]
     return _conflict(
         drawing, which, conflict="validity", others=_unless(outdated[1], drawing.thing, which),
-        question=f'On "{asked}", by the table {world.ontology.table}, what was the {column} of "{drawing.thing.name}"?',
+        question=f'On "{asked}": '
+        + _asked(rng, f"table {world.ontology.table}", f'the {column} of "{drawing.thing.name}"'),
         lookup=programs.VALID + programs.of_table(_in(column), _in(world.ontology.table), store="s", params="q[1:]"),
         stores=(
             table_store(world, rng=rng, name=names[0], valid_from=str(first[0]), valid_until=str(first[1])),
@@ -319,8 +330,9 @@ def _by_day(drawing: _Drawing, which: int) -> _Draft:
     column = ontology.numbers[which]
     return _conflict(
         drawing, which, conflict="latest", others=_unless(outdated[1], drawing.thing, which),
-        question=f'By the last {ontology.stamp} in the table {ontology.table}, what is the {ontology.numbers[which]} of '
-        f'"{drawing.thing.name}"?',
+        question=_asked(
+            rng, f"last {ontology.stamp} in the table {ontology.table}", f'the {column} of "{drawing.thing.name}"'
+        ),
         lookup=programs.of_table(
             _in(column), _in(ontology.table), end=f" ORDER BY {_in(ontology.stamp)} DESC LIMIT 1"
         ),
@@ -357,8 +369,11 @@ def _limit(drawing: _Drawing) -> _Draft:
     number = world.most[drawing.thing.cls] + (-1 if is_within else 1) * rng.randint(1, 80)
     truth, others = _yes_or_no(None if drawing.is_unknown else is_within)
     return _Draft(
-        question=f'By the tables {ontology.table} and {ontology.limits}, is "{number}" within the {ontology.most} of '
-        f'"{drawing.name}"?',
+        question=_asked(
+            rng,
+            f"tables {ontology.table} and {ontology.limits}",
+            f'is "{number}" within the {ontology.most} of "{drawing.name}"',
+        ),
         truth=truth, others=others,
         lookup=programs.of_table(
             f"? <= {_in(ontology.most)} AS y", f"{_in(ontology.table)} NATURAL JOIN {_in(ontology.limits)}", params="q[:2]"
@@ -377,8 +392,11 @@ def _period(drawing: _Drawing) -> _Draft:
         asked = rng.choice((thing.since - rng.randint(1, 300) * day, thing.until + rng.randint(1, 300) * day))
     truth, others = _yes_or_no(None if drawing.is_unknown else is_within)
     return _Draft(
-        question=f'By the table {ontology.table}, is "{asked}" between {ontology.since} and {ontology.until} of '
-        f'"{drawing.name}"?',
+        question=_asked(
+            rng,
+            f"table {ontology.table}",
+            f'is "{asked}" between {ontology.since} and {ontology.until} of "{drawing.name}"',
+        ),
         truth=truth, others=others, about="dates", stores=(table_store(world, rng=rng),),
         lookup=programs.of_table(
             f"? BETWEEN {_in(ontology.since)} AND {_in(ontology.until)} AS y", _in(ontology.table), params="q[:2]"
@@ -398,7 +416,7 @@ def _class(drawing: _Drawing) -> _Draft:
         cls = ontology.groups[own if is_member else 1 - own]
     truth, others = _yes_or_no(None if drawing.is_unknown else is_member)
     return _Draft(
-        question=f'By the graph, is "{thing.name}" a "{cls}"?', truth=truth, others=others, about="classes",
+        question=_asked(rng, "graph", f'is "{thing.name}" a "{cls}"'), truth=truth, others=others, about="classes",
         lookup=programs.of_class(), stores=(graph_store(drawing.world),), hops=1 if is_direct and is_member else 2,
         wrong_status="contradicted" if is_member else "violates_rule",
     )  # fmt: skip
@@ -412,7 +430,7 @@ def _range(drawing: _Drawing) -> _Draft:
         cls = rng.choice((*ontology.groups, *ontology.classes[0], *ontology.classes[1]))
     truth, others = _yes_or_no(None if drawing.is_unknown else is_member)
     return _Draft(
-        question=f'By the graph, is "{drawing.thing.partner}" a "{cls}"?', truth=truth, others=others, about="classes",
+        question=_asked(rng, "graph", f'is "{drawing.thing.partner}" a "{cls}"'), truth=truth, others=others, about="classes",
         lookup=programs.of_class(), stores=(graph_store(world),),
         wrong_status="contradicted" if is_member else "violates_rule",
     )  # fmt: skip
@@ -421,7 +439,7 @@ def _range(drawing: _Drawing) -> _Draft:
 def _related(drawing: _Drawing) -> _Draft:
     relation = drawing.world.ontology.relation
     return _Draft(
-        question=f'By the graph, what is the {relation} of "{drawing.name}"?',
+        question=_asked(drawing.rng, "graph", f'the {relation} of "{drawing.name}"'),
         truth=None if drawing.is_unknown else drawing.thing.partner,
         others=tuple(one for one in drawing.world.seats if one != drawing.thing.partner),
         lookup=programs.of_graph(f":{_in(relation)} ?o . ?o rdfs:label ?y"),
@@ -433,7 +451,7 @@ def _related(drawing: _Drawing) -> _Draft:
 def _seat(drawing: _Drawing) -> _Draft:
     world, ontology = drawing.world, drawing.world.ontology
     return _Draft(
-        question=f'By the graph, what is the {ontology.seat} of the {ontology.relation} of "{drawing.name}"?',
+        question=_asked(drawing.rng, "graph", f'the {ontology.seat} of the {ontology.relation} of "{drawing.name}"'),
         truth=None if drawing.is_unknown else world.seats[drawing.thing.partner],
         others=tuple(seat for one, seat in world.seats.items() if one != drawing.thing.partner),
         lookup=programs.of_graph(f":{_in(ontology.relation)} ?o . ?o :{_in(ontology.seat)} ?y"),
@@ -446,7 +464,7 @@ def _noted(drawing: _Drawing) -> _Draft:
     which = drawing.rng.randrange(2)
     label = drawing.world.ontology.noted[which]
     return _Draft(
-        question=f'By the notes, what is the {label} of "{drawing.name}"?',
+        question=_asked(drawing.rng, "notes", f'the {label} of "{drawing.name}"'),
         truth=None if drawing.is_unknown else drawing.thing.noted[which],
         others=drawing.others(lambda one: one.noted[which]),
         lookup=programs.of_documents(_in(label)),

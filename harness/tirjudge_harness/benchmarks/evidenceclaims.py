@@ -1,8 +1,8 @@
 """Evidence claims: questions that tables, knowledge graphs and documents decide, generated from an ontology.
 
-Each request carries its stores, so the judge needs the functions of the tool `evidence`. The part `held-out` has ontologies that
-training never sees; the part `training` has others of the kind that training draws. The part `without` has the questions of
-`held-out` without stores and functions: there, an accuracy above one half would show that the answers give themselves away.
+Each request carries its stores, so the judge needs the functions of the tool `evidence`. The part `held-out` has ontologies
+that training never sees; the part `training` has those that training draws. The part `without` has the questions of
+`held-out` without stores and functions: there, an accuracy above one half shows that the answers give themselves away.
 """
 
 from __future__ import annotations
