@@ -32,9 +32,10 @@ _CONFLICTS = ("authority", "latest", "validity")
 
 def examples(row: Row, part: str) -> Iterator[Example]:
     """Convert a row to one example."""
+    is_without = part == WITHOUT
     id = name(row, "id")
     found = example(
-        id=id,
+        id=f"{id}-{WITHOUT}" if is_without else id,
         prompt=text(row, "prompt"),
         responses=texts(row, "responses"),
         correct=(whole(row, "label"),),
@@ -47,7 +48,7 @@ def examples(row: Row, part: str) -> Iterator[Example]:
             "ontology": text(row, "ontology"),
         },
     )
-    if part == WITHOUT:
+    if is_without:
         yield replace(found, functions=())
     else:
         yield replace(found, evidence=_STORES.validate_python(items(row, "stores")), functions=FUNCTIONS)
