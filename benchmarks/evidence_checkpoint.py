@@ -182,7 +182,7 @@ def train(seed: int, *, num_steps: int, workers: int, checkpoint: Path) -> dict[
 
 
 def main(
-    steps: Annotated[int, typer.Option(help="Training steps.")] = 250,
+    steps: Annotated[int, typer.Option(help="Training steps.")] = 80,
     items: Annotated[int, typer.Option(help="Items per set and seed of data.")] = 200,
     workers: Annotated[int, typer.Option(help="Training processes, each on one core.")] = 1,
     seeds: Annotated[int, typer.Option(help="Number of training seeds. Each has its own items.")] = 3,

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from tirjudge.durable import replacing_file
-from tirjudge.types import ChatMessage, JudgeRequest, Mode, prompt_text
+from tirjudge.types import AttachedStore, ChatMessage, JudgeRequest, Mode, prompt_text
 from tirjudge_training.row_files import SUFFIXES, read_rows, write_lines
 
 HELD_OUT_SHARE = 0.05
@@ -49,6 +49,10 @@ class TrainingItem:
     """License of the data set. Empty: unknown."""
     generator: str = ""
     """Model that wrote the responses. Empty: no model, or unknown."""
+    evidence: tuple[AttachedStore, ...] = ()
+    """Stores of evidence that come with each request. Empty: none."""
+    functions: tuple[str, ...] | None = None
+    """Names of the functions that programs may call. None: all."""
 
     def request(
         self,
@@ -69,6 +73,8 @@ class TrainingItem:
             force_verdict=False,
             temperature=float(temperature),
             seed=seed,
+            evidence=list(self.evidence) or None,
+            functions=None if self.functions is None else list(self.functions),
         )
 
     def shown(self) -> tuple[tuple[int, ...], ...]:
@@ -194,6 +200,10 @@ def _item(row: Mapping[str, Any]) -> TrainingItem:
     known = {name: row[name] for name in COLUMNS if name in row}
     if row.get("messages") is not None:
         known["prompt"] = row["messages"]
+    if isinstance(known.get("evidence"), str):  # Parquet has it as JSON
+        known["evidence"] = json.loads(known["evidence"])
+    elif known.get("evidence", ()) is None:
+        del known["evidence"]
     try:
         # Strict validation of JSON accepts lists for tuples and rejects other conversions.
         item = _ITEM.validate_json(json.dumps(known, default=lambda value: None), strict=True)
@@ -214,7 +224,10 @@ def _item(row: Mapping[str, Any]) -> TrainingItem:
 
 
 def _row(item: TrainingItem) -> dict[str, Any]:
-    return _ITEM.dump_python(item, mode="json")
+    """Return the columns of an item. Those of evidence are left out where an item has none."""
+    row = _ITEM.dump_python(item, mode="json")
+    empty = {"evidence": not item.evidence, "functions": item.functions is None}
+    return {name: value for name, value in row.items() if not empty.get(name)}
 
 
 def _write_parquet(items: Sequence[TrainingItem], path: Path) -> None:
@@ -234,5 +247,9 @@ def _write_parquet(items: Sequence[TrainingItem], path: Path) -> None:
         "verifiable": pa.bool_(),
         "messages": pa.list_(message),
     }
-    schema = pa.schema([(name, columns.get(name, pa.string())) for name in (*COLUMNS, "messages")])
+    if any("evidence" in row or "functions" in row for row in rows):
+        columns |= {"functions": texts, "evidence": pa.string()}
+        rows = [row | {"evidence": json.dumps(row["evidence"])} if "evidence" in row else row for row in rows]
+    names = [name for name in (*COLUMNS, "messages") if name not in ("evidence", "functions") or name in columns]
+    schema = pa.schema([(name, columns.get(name, pa.string())) for name in names])
     pq.write_table(pa.Table.from_pylist(rows, schema=schema), path, compression="zstd")

@@ -6,14 +6,19 @@ from collections.abc import Iterator
 from dataclasses import replace
 from random import Random
 
-from tirjudge.types import Mode
+from pydantic import TypeAdapter
+
+from tirjudge.types import AttachedStore, Mode
+from tirjudge_evidence.tasks.generating import FUNCTIONS
 from tirjudge_training.items import TrainingItem
 from tirjudge_training.synthetic.examples import Mixture, draw_examples
 
 SOURCE = "tirjudge-synthetic"
 
-INSTRUCTIONS, MATH, CONDUCT = "instructions", "math", "conduct"
-"""Names of the tasks. A program cannot decide items of the task `conduct`."""
+INSTRUCTIONS, MATH, CONDUCT, EVIDENCE = "instructions", "math", "conduct", "evidence"
+"""Names of the tasks. A program cannot decide items of the task `conduct`. Items of the task `evidence` carry stores."""
+
+_STORES = TypeAdapter(tuple[AttachedStore, ...])
 
 
 def generate_items(
@@ -29,6 +34,8 @@ def generate_items(
         held_out: Whether to use the phrasings, words and topics that training never sees.
     """
     counts = {MATH: round(count * mixture.numeric), CONDUCT: round(count * mixture.conduct)}
+    if mode is not Mode.LISTWISE and mixture.evidence:
+        counts[EVIDENCE] = round(count * mixture.evidence)
     counts = {INSTRUCTIONS: count - sum(counts.values()), **counts}
     items = [
         item
@@ -43,12 +50,14 @@ def _items_of_task(
     task: str, mode: Mode, *, count: int, seed: int, mixture: Mixture, held_out: bool
 ) -> Iterator[TrainingItem]:
     alone = replace(
-        mixture, numeric=float(task == MATH), conduct=float(task == CONDUCT), toolless=0.0, ties=0.0, long_lists=0.0
-    )
+        mixture, numeric=float(task == MATH), conduct=float(task == CONDUCT), evidence=float(task == EVIDENCE),
+        toolless=0.0, ties=0.0, long_lists=0.0,
+    )  # fmt: skip
     name = f"{'held-out' if held_out else 'train'}-{seed}-{mode}-{task}"
     rng = Random(f"items/{name}")
     drawn_mode = Mode.PAIRWISE if mode is Mode.POINTWISE else mode
-    drawn = (e for e in draw_examples(drawn_mode, rng=rng, held_out=held_out, mixture=alone) if e.has_one_best)
+    every = draw_examples(drawn_mode, rng=rng, held_out=held_out, mixture=alone)
+    drawn = (one for one in every if one.has_one_best and bool(one.evidence) is (task == EVIDENCE))
     for number in range(count):
         example = next(drawn)
         order = list(range(len(example.responses)))
@@ -63,4 +72,6 @@ def _items_of_task(
             source=SOURCE,
             verifiable=example.verifiable,
             order=tuple(order),
+            evidence=_STORES.validate_python(example.evidence),
+            functions=FUNCTIONS if example.evidence else None,
         )

@@ -1,0 +1,133 @@
+"""Tasks of evidence in training: prompts as in serving, outputs as in the sandbox, and items with their stores."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from benchmarks.evidence_checkpoint import SETS, function_lines, recipe_of, request_of
+from tirjudge.engines.embedded import EmbeddedEngine
+from tirjudge.formats.blocks import bindings
+from tirjudge.judge import Judge
+from tirjudge.model import bundled_checkpoint
+from tirjudge.profile import load_profile
+from tirjudge.tools.functions import CallAccount, Offer
+from tirjudge.tools.python import python_tools
+from tirjudge.types import JudgeRequest, Mode
+from tirjudge_evidence.functions import EvidenceSettings, functions_of, open_stores
+from tirjudge_evidence.tasks.generating import FUNCTIONS, draw_tasks
+from tirjudge_evidence.tasks.programs import END_OF_LOOKUP
+from tirjudge_sandbox import SandboxPool
+from tirjudge_training.bundled.build import bundled_profile, make_tokenizer
+from tirjudge_training.bundled.sft import encode_example, render_example
+from tirjudge_training.bundled.vocabulary import TrainedVocabulary
+from tirjudge_training.items import read_items, write_items
+from tirjudge_training.synthetic.examples import Mixture, draw_examples, segments
+from tirjudge_training.synthetic.items import EVIDENCE, generate_items
+
+MIXTURE = Mixture(evidence=1.0, numeric=0.0, conduct=0.0, toolless=0.0, ties=0.0)
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> TrainedVocabulary:
+    recipe = recipe_of(1, seed=1, functions=())
+    tokenizer = make_tokenizer(recipe, bundled_profile())
+    return TrainedVocabulary(tokenizer_json=tokenizer.to_str(), num_ids=recipe.vocab_size)
+
+
+async def test_prompts_of_training_are_those_of_serving(
+    pool: SandboxPool, tmp_path: Path, vocabulary: TrainedVocabulary
+) -> None:
+    checkpoint = tmp_path / "judge"
+    shutil.copytree(bundled_checkpoint(), checkpoint)
+    file = checkpoint / "judge.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"shows_functions": True}))
+    lines = await function_lines()
+    engine = EmbeddedEngine.load(checkpoint)
+    try:
+        async with open_stores(EvidenceSettings()) as stores:
+            tools = python_tools(pool, functions=functions_of(stores))
+            judge = Judge(engine=engine, tools=tools, profile=load_profile(checkpoint))
+            compared = {True: 0, False: 0}
+            for example in islice(draw_examples(Mode.PAIRWISE, rng=Random(5), held_out=True, mixture=MIXTURE), 40):
+                shown = render_example(example, profile=bundled_profile(), chat=vocabulary.chat, functions=lines)
+                given = example.presents_functions
+                request = JudgeRequest.model_validate(
+                    {
+                        "mode": example.mode,
+                        "prompt": example.prompt,
+                        "responses": list(example.responses),
+                        "functions": list(FUNCTIONS) if given else [],
+                        "evidence": list(example.evidence) or None,
+                    }
+                )
+                assert await judge.encode(request, order=(0, 1)) == vocabulary.encode(shown)
+                compared[given] += 1
+    finally:
+        engine.close()
+    assert min(compared.values()) > 0
+
+
+@pytest.mark.slow  # programs with queries, each query in a process of its own
+@pytest.mark.parametrize("mode", [Mode.PAIRWISE, Mode.POINTWISE])
+async def test_the_recorded_output_is_that_of_the_sandbox(mode: Mode, pool: SandboxPool) -> None:
+    async with open_stores(EvidenceSettings()) as stores:
+        functions = functions_of(stores)
+        drawn = draw_examples(mode, rng=Random(6), held_out=False, mixture=MIXTURE)
+        for example in islice((one for one in drawn if one.evidence), 10):
+            request = JudgeRequest.model_validate(
+                {"mode": mode, "prompt": "", "responses": list(example.responses), "evidence": list(example.evidence)}
+            )
+            offer = Offer(functions=functions, account=CallAccount(), request=request)
+            bound = bindings(mode, prompt=example.prompt, responses=example.responses)
+            result = await pool.run(example.code or "", bindings=bound, offer=offer)
+            assert segments(example)[1].text == f"\n{result.stdout.strip()}\n```\n", result.error
+
+
+def test_examples_without_evidence_have_a_random_verdict() -> None:
+    drawn = draw_examples(Mode.PAIRWISE, rng=Random(7), held_out=False, mixture=MIXTURE)
+    without = [one for one in islice(drawn, 1500) if not one.evidence]
+    assert 90 < len(without) < 210
+    right = sum(one.met[one.label] for one in without) / len(without)
+    assert abs(right - 0.5) < 0.15
+    assert not any(one.presents_functions or one.code for one in without)
+
+
+def test_most_rows_end_after_the_lookup(vocabulary: TrainedVocabulary) -> None:
+    drawn = draw_examples(Mode.PAIRWISE, rng=Random(8), held_out=False, mixture=MIXTURE)
+    example = next(one for one in drawn if one.evidence)
+    short, whole = (
+        encode_example(example, vocabulary=vocabulary, profile=bundled_profile(), whole=whole)
+        for whole in (False, True)
+    )
+    assert vocabulary.tokenizer.decode(list(short.ids)).endswith(END_OF_LOOKUP)
+    assert whole.ids[: len(short.ids)] == short.ids
+    assert [len(short.loss_from), len(whole.loss_from)] == [1, 2]
+
+
+def test_generated_items_carry_their_stores_through_files(tmp_path: Path) -> None:
+    mixture = Mixture(evidence=0.5, numeric=0.0, conduct=0.0)
+    items = generate_items(Mode.POINTWISE, count=6, seed=1, mixture=mixture)
+    given = [item for item in items if item.task == EVIDENCE]
+    assert len(given) == 3
+    for item in given:
+        request = item.request(seed=0, temperature=1.0)
+        assert request.evidence == list(item.evidence)
+        assert request.functions == list(FUNCTIONS)
+    assert all(item.request(seed=0, temperature=1.0).evidence is None for item in items if item.task != EVIDENCE)
+    for name in ("items.jsonl", "items.parquet"):
+        write_items(items, tmp_path / name)
+        assert read_items(tmp_path / name) == items
+    assert not any(item.evidence for item in generate_items(Mode.LISTWISE, count=4, seed=1, mixture=mixture))
+
+
+def test_a_request_without_evidence_names_no_function() -> None:
+    task = next(draw_tasks(seed=1, held_out=True))
+    for test_set in SETS:
+        request = request_of(task, test_set)
+        assert bool(request.evidence) is bool(request.functions) is test_set.with_evidence
