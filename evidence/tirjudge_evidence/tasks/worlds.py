@@ -59,7 +59,7 @@ class World:
 
 
 def draw_name(rng: Random, *, held_out: bool) -> str:
-    """Draw a name. Names for evaluation have other syllables than those for training."""
+    """Draw a name. Names for evaluation and for training have no syllable in common."""
     starts, ends = map(str.split, _HELD_OUT_SYLLABLES if held_out else _SYLLABLES)
     return (rng.choice(starts) + rng.choice(("", rng.choice(starts))) + rng.choice(ends)).capitalize()
 
