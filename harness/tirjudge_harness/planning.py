@@ -95,6 +95,7 @@ def plan_run(
     """
     run_mode = settings.mode or benchmark.default_mode
     _check(benchmark, examples, mode=run_mode)
+    _check_functions(benchmark, examples, opened=opened)
     orders, _ = benchmark.rule(settings.protocol, mode=run_mode)
     chosen = list(examples)
     if settings.limit is not None:
@@ -143,6 +144,17 @@ def _check(benchmark: Benchmark, examples: Sequence[Example], *, mode: Mode | No
     (repeated, num), *_ = Counter(example.outline.id for example in examples).most_common(1) or [("", 0)]
     if num > 1:
         raise InputError(f"{benchmark.name}: two examples have the same id, {repeated!r}")
+
+
+def _check_functions(benchmark: Benchmark, examples: Sequence[Example], *, opened: OpenJudge) -> None:
+    """Raise InputError if an example names a function that the judge does not offer."""
+    wanted = {name for example in examples for name in example.functions or ()}
+    missing = sorted(wanted - set(opened.functions))
+    if missing:
+        raise InputError(
+            f"{benchmark.name}: the judge does not offer the functions {', '.join(missing)}; give --tool NAME, such as "
+            "--tool evidence, or start the server with it"
+        )
 
 
 def _data(

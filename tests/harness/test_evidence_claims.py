@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
 from tirjudge.profile import Profile
 from tirjudge.tools.python import python_tools
-from tirjudge.types import Judgment, Mode
+from tirjudge.types import JudgeRequest, Judgment, Mode
 from tirjudge_evidence.functions import EvidenceSettings, functions_of, open_stores
 from tirjudge_evidence.tasks.generating import FUNCTIONS, KINDS
 from tirjudge_evidence.tasks.rows import PER_KIND, evidence_rows
@@ -59,11 +59,12 @@ async def run_scripted(
             profile=Profile(name="scripted", context_tokens=60_000),
         )
 
-        async def judge_one(request) -> Judgment:
+        async def judge_one(request: JudgeRequest) -> Judgment:
             judgments.append(await judge.judge(request))
             return judgments[-1]
 
-        opened = OpenJudge(judge=judge_one, kind="local", url=None, model="scripted", fingerprint="gold")
+        opened = OpenJudge(judge=judge_one, kind="local", url=None, model="scripted", fingerprint="gold",
+                           functions=judge.function_versions)  # fmt: skip
         context = RunContext(opened=opened, concurrency=2, console=Console(file=io.StringIO()))
         run = await run_benchmark(BENCHMARKS.named(benchmark_name), out=out, settings=settings, context=context)
     return run, judgments
@@ -94,8 +95,29 @@ def test_all_rows_of_all_parts_are_valid() -> None:
     assert abs(right_first / len(given) - 0.5) < 0.06
 
 
+async def no_judge(request: JudgeRequest) -> Judgment:
+    raise AssertionError("no request is sent")
+
+
+def opened_with(functions: Sequence[str]) -> OpenJudge:
+    return OpenJudge(
+        judge=no_judge,
+        kind="local",
+        url=None,
+        model="none",
+        fingerprint="none",
+        functions=dict.fromkeys(functions, "1"),
+    )
+
+
+def test_a_judge_without_the_functions_is_refused() -> None:
+    examples = load_examples(BENCHMARK, data=None, parts=("held-out",), on_bad=pytest.fail)[:2]
+    with pytest.raises(InputError, match=r"does not offer the functions is_a, search, sparql, stores; give --tool"):
+        plan_run(BENCHMARK, examples, opened=opened_with(["sql"]), settings=RunSettings())
+
+
 def test_requests_without_evidence_name_no_function() -> None:
-    opened = OpenJudge(judge=None, kind="local", url=None, model="none", fingerprint="none")  # pyright: ignore
+    opened = opened_with(FUNCTIONS)
     for part, stores, functions in (("held-out", True, list(FUNCTIONS)), (WITHOUT, False, [])):
         examples = load_examples(BENCHMARK, data=None, parts=(part,), on_bad=pytest.fail)[:5]
         plan = plan_run(BENCHMARK, examples, opened=opened, settings=RunSettings(parts=(part,)))
