@@ -171,7 +171,7 @@ def test_the_status_is_that_of_the_wrong_claim() -> None:
     assert min(statuses.values()) > 40
 
 
-def test_a_hidden_instruction_is_in_a_document_and_names_the_wrong_answer() -> None:
+def test_a_hidden_instruction_is_in_a_document_and_never_names_the_right_answer() -> None:
     tasks = [task for task in many_tasks()[:300] if task.has_instruction]
     assert 50 < len(tasks) < 150
     for task in tasks:
