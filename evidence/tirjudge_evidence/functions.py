@@ -379,7 +379,8 @@ async def shared_stores(path: str) -> AsyncIterator[tuple[EvidenceSettings, Stor
 def functions_of(stores: Stores) -> Sequence[ToolFunction]:
     """Return the functions of programs for open stores."""
     queries = [_function(operation, stores=stores) for operation in OPERATIONS]
-    return [_listing(stores), *queries, _proving(stores), claim_function(citable=[each.name for each in queries])]
+    evidence = [*queries, _proving(stores)]
+    return [_listing(stores), *evidence, claim_function(citable=[each.name for each in evidence])]
 
 
 @asynccontextmanager

@@ -20,6 +20,7 @@ from tirjudge.deadline import NEVER, Deadline, until
 from tirjudge.engines.base import Engine
 from tirjudge.errors import DeadlineExceeded
 from tirjudge.formats import format_named
+from tirjudge.formats.attached import store_lines
 from tirjudge.formats.base import Format, response_names
 from tirjudge.loop import RESERVED_TOKENS, RolloutSpec, run_rollout
 from tirjudge.model import Model
@@ -330,7 +331,11 @@ class Judge:
 def _untrusted_texts(request: JudgeRequest, *, order: Sequence[int]) -> list[str]:
     """Return the texts of a request that a prompt with the responses in `order` shows."""
     criteria = [text for criterion in request.criteria or () for text in (criterion.name, criterion.text)]
-    texts = [prompt_text(request.prompt), *(request.responses[index] for index in order)]
+    texts = [
+        prompt_text(request.prompt),
+        *(request.responses[index] for index in order),
+        *store_lines(request.evidence or ()),
+    ]
     return [*texts, *(text for text in (request.reference, request.rubric, *criteria) if text is not None)]
 
 

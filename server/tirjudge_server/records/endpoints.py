@@ -99,27 +99,9 @@ def router(service: JudgeService, *, records: Records) -> APIRouter:
         service.draining.check()
         record = await _find(request, judgment_id=judgment_id, records=records)
         _check_replayable(record)
-        if service.judge.sandbox is None and record.judgment.usage.tool_calls > 0:
-            message = "judgment_id: the judgment ran programs, but this server has no sandbox to run them in"
-            raise Refused(invalid(message, param="judgment_id", code="no_sandbox"))
-        try:
-            format = format_named(record.values["versions"].get("format", FIRST_FORMAT))
-        except ValueError as error:
-            raise Refused(invalid(f"judgment_id: {error}", param="judgment_id", code="no_format")) from error
-        work = replay(
-            record,
-            sandbox=service.judge.sandbox,
-            functions=service.judge.functions,
-            format=format,
-            tokenizer=service.judge.engine.tokenizer,
-            versions=records.versions,
-        )
+        work = _replay(record, service=service, records=records)
         async with service.draining.limit():
-            try:
-                return await while_connected(request.receive, work)
-            except StoreChanged as error:
-                message = f"judgment_id: {error}"
-                raise Refused(invalid(message, param="judgment_id", code="store_changed"), status=409) from error
+            return await while_connected(request.receive, work)
 
     return routes
 
@@ -139,6 +121,33 @@ async def _find(request: Request, *, judgment_id: str, records: Records) -> Stor
     if record is None or (owner is not None and record.values.get("caller") != owner):
         raise unknown_judgment(judgment_id, param="judgment_id")
     return record
+
+
+async def _replay(record: StoredJudgment, *, service: JudgeService, records: Records) -> Replay:
+    """
+    Raises:
+        Refused: 400, this server has no sandbox, or does not know the format; 409, a store of evidence is another one.
+    """
+    if service.judge.sandbox is None and record.judgment.usage.tool_calls > 0:
+        message = "judgment_id: the judgment ran programs, but this server has no sandbox to run them in"
+        raise Refused(invalid(message, param="judgment_id", code="no_sandbox"))
+    try:
+        format = format_named(record.values["versions"].get("format", FIRST_FORMAT))
+    except ValueError as error:
+        raise Refused(invalid(f"judgment_id: {error}", param="judgment_id", code="no_format")) from error
+    try:
+        return await replay(
+            record,
+            sandbox=service.judge.sandbox,
+            functions=service.judge.functions,
+            format=format,
+            tokenizer=service.judge.engine.tokenizer,
+            versions=records.versions,
+        )
+    except StoreChanged as error:
+        raise Refused(
+            invalid(f"judgment_id: {error}", param="judgment_id", code="store_changed"), status=409
+        ) from error
 
 
 def _check_replayable(record: StoredJudgment) -> None:
