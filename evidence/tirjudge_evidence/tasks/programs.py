@@ -1,18 +1,21 @@
 """Programs that solve tasks: one or two lines that look the answer up, and the rest, which depends on the mode alone.
 
-A program does not copy names. `q[0]` and `q[1]` are the quoted names of the question, and `w[7]` is its word number 7,
-counted from 0, such as a table, a column or a property. The rest compares each response with what was found: a response is
-right if it has all words of a found value, or if nothing was found and it says so with the word "not".
+A program does not copy names. `q[0]` and `q[1]` are the quoted names of the question, and `w[0]`, `w[1]`, `w[2]` are the words
+after "the", "table", "and", "between" and "last": names of tables, columns and properties. The rest compares each response with
+what was found: a response is right if it has all words of a found value, or if nothing was found and it says so with the word
+"not".
 """
 
 from __future__ import annotations
 
 import re
 
-START = """\
+_NAMES = r"(?:the|tables?|and|between|last) (?!(?:tables?|graph|notes|last)\b)(\w+)"
+
+START = f"""\
 import re
 q = re.findall(r'"(.+?)"', prompt)
-w = re.findall(r"[\\w-]+", prompt)
+w = re.findall(r"{_NAMES}", prompt)
 """
 """Start of every program."""
 
@@ -72,10 +75,10 @@ def of_documents(label: str) -> str:
 
 
 def with_words(lookup: str, *, question: str) -> str:
-    """Return a lookup with each name in braces replaced by the number of the word in the question.
+    """Return a lookup with each name in braces replaced by its number among the names of the question.
 
     Raises:
         ValueError: the question lacks a name.
     """
-    words = re.findall(r"[\w-]+", question)
-    return re.sub(r"\{([A-Za-z]+)\}", lambda found: f"{{w[{words.index(found[1])}]}}", lookup)
+    names = re.findall(_NAMES, question)
+    return re.sub(r"\{([A-Za-z]+)\}", lambda found: f"{{w[{names.index(found[1])}]}}", lookup)
