@@ -157,6 +157,11 @@ def test_the_answers_alone_do_not_tell_which_is_right(name: str) -> None:
     assert abs(right / len(tasks) - 0.5) < 0.05, right / len(tasks)
 
 
+def test_tasks_with_the_same_plan_have_the_same_lookup() -> None:
+    lookups = {(task.plan, task.lookup) for task in many_tasks()}
+    assert len(lookups) == len({plan for plan, _ in lookups}) == len(KINDS) + 1
+
+
 def test_the_status_is_that_of_the_wrong_claim() -> None:
     tasks = many_tasks()[:600]
     for task in tasks:

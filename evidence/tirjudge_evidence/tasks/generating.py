@@ -81,6 +81,13 @@ class EvidenceTask:
         """Both answers."""
         return (self.right, self.wrong) if self.label == 0 else (self.wrong, self.right)
 
+    @property
+    def plan(self) -> str:
+        """Name of the lookup. Tasks with the same name have the same lookup."""
+        if self.conflict in ("latest", "validity"):
+            return self.conflict
+        return "class" if self.kind == "range" else self.kind
+
     def program(self, *, is_pointwise: bool) -> str:
         """Return the solving program."""
         return programs.program(self.lookup, is_pointwise=is_pointwise)
