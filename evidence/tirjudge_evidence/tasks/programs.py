@@ -1,9 +1,9 @@
 """Programs that solve tasks: one or two lines that look the answer up, and the rest, which depends on the mode alone.
 
 A program does not copy names. `q[0]` and `q[1]` are the quoted names of the question, and `w[0]`, `w[1]`, `w[2]` are the
-words after "the", "table", "and", "between" and "last": names of tables, columns and properties. The rest compares each response
-with what was found: a response is right if it has all words of a found value, or if nothing was found and it says so with the
-word "not".
+words after "the", "table", "and", "between" and "last": names of tables, columns and properties. The rest compares each
+response with what was found: a response is right if it has all words of a found value, or if nothing was found and it says so
+with the word "not".
 """
 
 from __future__ import annotations
