@@ -31,7 +31,7 @@ from tirjudge.chat_template import ChatTemplate
 from tirjudge.control_tokens import NONE
 from tirjudge.formats.tirjudge_1 import FORMAT
 from tirjudge.profile import Profile
-from tirjudge.types import MODEL_MODES, Mode
+from tirjudge.types import MODEL_MODES, AttachedStore, Mode
 from tirjudge_evidence.tasks.programs import END_OF_LOOKUP
 from tirjudge_training.bundled.qwen3 import hidden_states
 from tirjudge_training.bundled.vocabulary import OTHER, TrainedVocabulary
@@ -189,6 +189,7 @@ def render_example(
         prompt_chars=profile.prompt_chars,
         response_chars=min(profile.response_chars, profile.all_responses_chars // len(example.responses)),
         functions=functions if example.presents_functions else (),
+        evidence=[AttachedStore.model_validate(store) for store in example.evidence],
         control_tokens=NONE,  # control tokens of this tokenizer are escaped in every prompt
     )
     return chat.render_prompt(text)
