@@ -28,7 +28,7 @@ import psutil
 import typer
 
 from benchmarks.reporting import Out, report
-from tirjudge_evidence.stores import Store, StoreSettings, open_store
+from tirjudge_evidence.stores import EvidenceStore, StoreSettings, open_store
 from tirjudge_sandbox import SandboxPool
 
 NUM_TRIPLES_OF_A_LOAN = 8
@@ -132,13 +132,13 @@ async def measure(
     return found
 
 
-async def _timed(store: Store, operation: str, arguments: Mapping[str, Any]) -> float:
+async def _timed(store: EvidenceStore, operation: str, arguments: Mapping[str, Any]) -> float:
     start = time.perf_counter()
     await store.ask(operation, **arguments)
     return time.perf_counter() - start
 
 
-async def _grown(store: Store, *, queries: list[tuple[str, Mapping[str, Any]]], number: int) -> dict[str, Any]:
+async def _grown(store: EvidenceStore, *, queries: list[tuple[str, Mapping[str, Any]]], number: int) -> dict[str, Any]:
     """Run queries in turn, and return what this process and its descendants hold before and after."""
     for operation, arguments in queries * 20:
         await store.ask(operation, **arguments)

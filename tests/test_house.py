@@ -11,6 +11,7 @@ ROOMS = {
     "tirjudge": "judge",
     "tirjudge_web": "web",
     "tirjudge_sandbox": "sandbox",
+    "tirjudge_evidence": "evidence",
     "tirjudge_server": "server",
     "tirjudge_harness": "harness",
     "tirjudge_training": "training",
@@ -19,9 +20,10 @@ MAY_IMPORT = {
     "tirjudge": set[str](),
     "tirjudge_web": {"tirjudge"},
     "tirjudge_sandbox": {"tirjudge", "tirjudge_web"},
-    "tirjudge_server": {"tirjudge", "tirjudge_web", "tirjudge_sandbox"},
-    "tirjudge_harness": {"tirjudge", "tirjudge_sandbox"},
-    "tirjudge_training": {"tirjudge", "tirjudge_sandbox"},
+    "tirjudge_evidence": {"tirjudge", "tirjudge_sandbox"},
+    "tirjudge_server": {"tirjudge", "tirjudge_web", "tirjudge_sandbox", "tirjudge_evidence"},
+    "tirjudge_harness": {"tirjudge", "tirjudge_sandbox", "tirjudge_evidence"},
+    "tirjudge_training": {"tirjudge", "tirjudge_sandbox", "tirjudge_evidence"},
 }
 MAX_FUNCTION_LINES = 60
 """Maximum number of lines of a function, without its docstring."""

@@ -21,7 +21,15 @@ from tirjudge.tools.functions import Budget, CallContext, FunctionKind, ToolErro
 from tirjudge.tools.settings_file import read_settings
 from tirjudge.types import AttachedStore, StoreKind, Text
 from tirjudge_evidence.claims import claim_function
-from tirjudge_evidence.stores import LazyPools, QueryStopped, Store, StoreSettings, open_attached, open_store, run_query
+from tirjudge_evidence.stores import (
+    EvidenceStore,
+    LazyPools,
+    QueryStopped,
+    StoreSettings,
+    open_attached,
+    open_store,
+    run_query,
+)
 
 BUDGET = Budget(calls=256, seconds=60.0)
 """Default limits of the queries of one judgment."""
@@ -48,11 +56,11 @@ class EvidenceSettings(BaseModel):
 class Stores:
     """All stores that are open."""
 
-    registered: Mapping[str, Store]
+    registered: Mapping[str, EvidenceStore]
     pools: LazyPools = field(default_factory=LazyPools)
     """Pools that hold no store: they open the stores of requests, and prove."""
 
-    async def find(self, name: str, *, context: CallContext) -> Store:
+    async def find(self, name: str, *, context: CallContext) -> EvidenceStore:
         """Return a store that the program may use, and note it for the record.
 
         Raises:
@@ -323,7 +331,7 @@ async def open_stores(settings: EvidenceSettings, *, folder: Path = Path()) -> A
         ValueError, ToolUnavailable, SandboxUnavailable: as in `stores.open_store`; also two stores of the same name.
     """
     async with AsyncExitStack() as stack:
-        registered: dict[str, Store] = {}
+        registered: dict[str, EvidenceStore] = {}
         for each in settings.store:
             if each.name in registered:
                 raise ValueError(f"store: two stores named {each.name!r}")

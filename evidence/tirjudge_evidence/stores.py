@@ -168,7 +168,7 @@ class QueryStopped(ToolError):
 
 
 @dataclass(slots=True, kw_only=True)
-class Store:
+class EvidenceStore:
     """An open store."""
 
     card: StoreCard
@@ -230,7 +230,7 @@ async def run_query(pool: SandboxPool, operation: str, arguments: Mapping[str, A
 
 
 @asynccontextmanager
-async def open_store(settings: StoreSettings, *, folder: Path = Path(), slots: int = 2) -> AsyncIterator[Store]:
+async def open_store(settings: StoreSettings, *, folder: Path = Path(), slots: int = 2) -> AsyncIterator[EvidenceStore]:
     """Open a registered store, and close it at the end of the block.
 
     Args:
@@ -272,7 +272,7 @@ async def open_store(settings: StoreSettings, *, folder: Path = Path(), slots: i
             world=settings.world,
             num_bytes=num_bytes,
         )
-        opened = Store(card=card, pool=pool, files=held)
+        opened = EvidenceStore(card=card, pool=pool, files=held)
         opened.card = card.model_copy(update=await opened.ask("describe"))
         yield opened
 
@@ -310,7 +310,7 @@ class LazyPools:
         await self._stack.aclose()
 
 
-async def open_attached(item: AttachedStore, *, pools: LazyPools) -> Store:
+async def open_attached(item: AttachedStore, *, pools: LazyPools) -> EvidenceStore:
     """Return a store of a request. It is opened by each query; a file that cannot be read fails there.
 
     Raises:
@@ -335,7 +335,7 @@ async def open_attached(item: AttachedStore, *, pools: LazyPools) -> Store:
         world=item.world,
         num_bytes=sum(map(len, contents)),
     )
-    return Store(
+    return EvidenceStore(
         card=card,
         pool=pool,
         attached=json.dumps({"kind": item.kind, "world": item.world, "files": listed, "is_limited": True}),

@@ -13,11 +13,11 @@ import pytest
 from tirjudge.tools.functions import CallAccount, Offer
 from tirjudge.types import ExecResult, JudgeRequest
 from tirjudge_evidence.functions import EvidenceSettings, Stores, functions_of, open_stores
-from tirjudge_evidence.stores import Store, StoreSettings
+from tirjudge_evidence.stores import EvidenceStore, StoreSettings
 from tirjudge_sandbox import SandboxPool
 
 OpenStores = Callable[..., Awaitable[Stores]]
-OpenStore = Callable[..., Awaitable[Store]]
+OpenStore = Callable[..., Awaitable[EvidenceStore]]
 RunProgram = Callable[..., Awaitable[ExecResult]]
 
 
@@ -37,7 +37,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[OpenStores]:
 def open_one(opened: OpenStores, tmp_path: Path) -> OpenStore:
     """Function that writes files, given as name -> content, and opens a store of them."""
 
-    async def open_it(kind: str, files: Mapping[str, str | bytes], **settings: Any) -> Store:
+    async def open_it(kind: str, files: Mapping[str, str | bytes], **settings: Any) -> EvidenceStore:
         for name, content in files.items():
             (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
         stores = await opened({"name": "facts", "kind": kind, "files": list(files), **settings})

@@ -16,7 +16,7 @@ from tirjudge.tools.functions import CallAccount, Offer, ToolError
 from tirjudge.types import AttachedFile, AttachedStore, JudgeRequest, Outcome
 from tirjudge_evidence.functions import EvidenceSettings, functions_of, open_stores
 from tirjudge_evidence.inside.sparql_text import MAX_QUERY_CHARS, check_query
-from tirjudge_evidence.stores import LazyPools, Store, StoreSettings, open_attached, open_store
+from tirjudge_evidence.stores import EvidenceStore, LazyPools, StoreSettings, open_attached, open_store
 from tirjudge_sandbox import SandboxPool
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -69,7 +69,7 @@ def attached(*, world: str = "open", **texts: str) -> AttachedStore:
 
 
 @asynccontextmanager
-async def opened(folder: Path, **settings: Any) -> AsyncIterator[Store]:
+async def opened(folder: Path, **settings: Any) -> AsyncIterator[EvidenceStore]:
     for name, text in (("facts.ttl", FACTS), ("ontology.ttl", ONTOLOGY), ("shapes.ttl", SHAPES)):
         (folder / name).write_text(text)
     given = {
@@ -84,7 +84,7 @@ async def opened(folder: Path, **settings: Any) -> AsyncIterator[Store]:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def zoo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Store]:
+async def zoo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EvidenceStore]:
     async with opened(tmp_path_factory.mktemp("zoo")) as store:
         yield store
 
@@ -101,7 +101,7 @@ async def pools() -> AsyncIterator[LazyPools]:
 # ---------------------------------------------------------------------------------------------------------------- queries
 
 
-async def test_values_are_those_of_python(zoo: Store) -> None:
+async def test_values_are_those_of_python(zoo: EvidenceStore) -> None:
     rows = await zoo.ask("sparql", query="SELECT ?p ?o { zoo:pingu ?p ?o FILTER(?p != rdf:type) }")
     assert {row["p"].removeprefix(ZOO): row["o"] for row in rows} == {
         "http://www.w3.org/2000/01/rdf-schema#label": "Pingu",
@@ -112,21 +112,21 @@ async def test_values_are_those_of_python(zoo: Store) -> None:
     }
 
 
-async def test_literals_that_do_not_fit_their_type_stay_text(zoo: Store) -> None:
+async def test_literals_that_do_not_fit_their_type_stay_text(zoo: EvidenceStore) -> None:
     assert await zoo.ask("sparql", query="SELECT ?a { zoo:odd zoo:age ?a }") == [{"a": "seven"}]
 
 
-async def test_unbound_variables_are_none(zoo: Store) -> None:
+async def test_unbound_variables_are_none(zoo: EvidenceStore) -> None:
     query = "SELECT ?a ?w { zoo:jaws zoo:age ?a OPTIONAL { zoo:jaws zoo:weight ?w } }"
     assert await zoo.ask("sparql", query=query) == [{"a": 12, "w": None}]
 
 
-async def test_construct_returns_triples(zoo: Store) -> None:
+async def test_construct_returns_triples(zoo: EvidenceStore) -> None:
     found = await zoo.ask("sparql", query="CONSTRUCT { ?s zoo:old ?a } { ?s zoo:age ?a FILTER(?a > 10) }")
     assert found == [{"s": f"{ZOO}jaws", "p": f"{ZOO}old", "o": 12}]
 
 
-async def test_blank_nodes_have_the_same_name_in_every_opening(zoo: Store, pools: LazyPools) -> None:
+async def test_blank_nodes_have_the_same_name_in_every_opening(zoo: EvidenceStore, pools: LazyPools) -> None:
     query = "SELECT ?f { zoo:jaws zoo:friend ?f }"
     first = await zoo.ask("sparql", query=query)
     again = [
@@ -135,7 +135,7 @@ async def test_blank_nodes_have_the_same_name_in_every_opening(zoo: Store, pools
     assert again == [first, first]
 
 
-async def test_ask_and_sparql_refuse_each_others_queries(zoo: Store) -> None:
+async def test_ask_and_sparql_refuse_each_others_queries(zoo: EvidenceStore) -> None:
     assert await zoo.ask("ask", query="ASK { zoo:pingu zoo:age 7 }") is True
     assert await zoo.ask("ask", query="ASK { zoo:pingu zoo:age 8 }") is False
     with pytest.raises(ToolError, match="call sparql"):
@@ -144,7 +144,7 @@ async def test_ask_and_sparql_refuse_each_others_queries(zoo: Store) -> None:
         await zoo.ask("sparql", query="ASK { ?s ?p ?o }")
 
 
-async def test_description_names_prefixes_classes_and_properties(zoo: Store) -> None:
+async def test_description_names_prefixes_classes_and_properties(zoo: EvidenceStore) -> None:
     prefixes, classes, properties, shapes = zoo.card.lines
     assert prefixes == "prefixes: zoo: <http://example.org/zoo#>"
     assert "zoo:Penguin (1)" in classes
@@ -205,7 +205,7 @@ async def test_formats_give_the_same_triples(tmp_path: Path, pools: LazyPools) -
         ("http://example.org/stranger", "Animal", None),
     ],
 )
-async def test_membership_follows_the_ontology(zoo: Store, thing: str, cls: str, expected: bool | None) -> None:
+async def test_membership_follows_the_ontology(zoo: EvidenceStore, thing: str, cls: str, expected: bool | None) -> None:
     assert await zoo.ask("is_a", thing=thing, cls=cls) is expected
 
 
@@ -221,7 +221,7 @@ async def test_world_of_a_registered_store_counts(tmp_path: Path) -> None:
         assert await store.ask("is_a", thing="pingu", cls="Plant") is False
 
 
-async def test_unknown_and_ambiguous_names_are_errors(zoo: Store) -> None:
+async def test_unknown_and_ambiguous_names_are_errors(zoo: EvidenceStore) -> None:
     with pytest.raises(ToolError, match="no node of the store is named 'Unicorn'"):
         await zoo.ask("is_a", thing="Unicorn", cls="Animal")
     with pytest.raises(
@@ -233,7 +233,7 @@ async def test_unknown_and_ambiguous_names_are_errors(zoo: Store) -> None:
 # ------------------------------------------------------------------------------------------------------------------- SHACL
 
 
-async def test_shacl_names_the_violated_shape(zoo: Store) -> None:
+async def test_shacl_names_the_violated_shape(zoo: EvidenceStore) -> None:
     found = await zoo.ask("shacl", data="zoo:pingu zoo:age 30 .")
     assert found == {
         "conforms": False,
@@ -251,12 +251,12 @@ async def test_shacl_names_the_violated_shape(zoo: Store) -> None:
     }
 
 
-async def test_shacl_checks_only_the_nodes_of_the_data(zoo: Store) -> None:
+async def test_shacl_checks_only_the_nodes_of_the_data(zoo: EvidenceStore) -> None:
     assert (await zoo.ask("shacl"))["num_results"] == 2  # jaws is 12 years old and has an unknown friend
     assert (await zoo.ask("shacl", data="zoo:pingu zoo:age 3 ."))["conforms"] is True
 
 
-async def test_shacl_checks_nested_shapes_on_values_outside_the_data(zoo: Store) -> None:
+async def test_shacl_checks_nested_shapes_on_values_outside_the_data(zoo: EvidenceStore) -> None:
     """pyshacl's own `focus_nodes` would skip these values."""
     wrong = await zoo.ask("shacl", data="zoo:pingu zoo:friend 5 .")
     assert [(each["value"], each["severity"]) for each in wrong["results"]] == [(5, "Warning")]
@@ -264,22 +264,22 @@ async def test_shacl_checks_nested_shapes_on_values_outside_the_data(zoo: Store)
     assert [each["value"] for each in right["results"] if each["focus"] == f"{ZOO}pingu"] == [f"{ZOO}kim"]
 
 
-async def test_shacl_finds_blank_nodes_of_the_data(zoo: Store) -> None:
+async def test_shacl_finds_blank_nodes_of_the_data(zoo: EvidenceStore) -> None:
     found = await zoo.ask("shacl", data="[ a zoo:Bird ; zoo:age 99 ] .")
     assert [each["value"] for each in found["results"]] == [99]
 
 
-async def test_shacl_runs_constraints_in_sparql(zoo: Store) -> None:
+async def test_shacl_runs_constraints_in_sparql(zoo: EvidenceStore) -> None:
     found = await zoo.ask("shacl", data="zoo:new zoo:weight 400 .")
     assert [(each["shape"], each["value"]) for each in found["results"]] == [(f"{ZOO}WeightShape", 400)]
 
 
-async def test_shacl_takes_json_ld(zoo: Store) -> None:
+async def test_shacl_takes_json_ld(zoo: EvidenceStore) -> None:
     data = '{"@id": "http://example.org/zoo#pingu", "http://example.org/zoo#age": 11}'
     assert (await zoo.ask("shacl", data=data, format="json-ld"))["num_results"] == 1
 
 
-async def test_shacl_errors_are_clear(zoo: Store, pools: LazyPools) -> None:
+async def test_shacl_errors_are_clear(zoo: EvidenceStore, pools: LazyPools) -> None:
     with pytest.raises(ToolError, match="data: not readable as turtle"):
         await zoo.ask("shacl", data="pingu is old")
     with pytest.raises(ToolError, match="no shapes"):
@@ -326,7 +326,7 @@ async def test_recursive_shapes_end(pools: LazyPools) -> None:
         ("#" * (MAX_QUERY_CHARS + 1), "50,001 characters"),
     ],
 )
-async def test_query_is_refused(zoo: Store, query: str, problem: str) -> None:
+async def test_query_is_refused(zoo: EvidenceStore, query: str, problem: str) -> None:
     with pytest.raises(ToolError, match=problem):
         await zoo.ask("sparql", query=query)
 
@@ -340,20 +340,20 @@ async def test_checking_a_query_takes_linear_time(unit: str) -> None:
     assert growth.is_linear, growth
 
 
-async def test_words_of_the_language_are_allowed_as_names(zoo: Store) -> None:
+async def test_words_of_the_language_are_allowed_as_names(zoo: EvidenceStore) -> None:
     query = """SELECT ?from { ?from zoo:label? zoo:service . # FROM <x>
     FILTER("SERVICE" != 'a \\' GRAPH' && ?from != <http://e/LOAD>) }"""
     assert isinstance(await zoo.ask("sparql", query=query), list)
 
 
-async def test_query_that_crashes_the_library_ends_alone(zoo: Store) -> None:
+async def test_query_that_crashes_the_library_ends_alone(zoo: EvidenceStore) -> None:
     with pytest.raises(ToolError, match="crash"):
         await zoo.ask("sparql", query="SELECT (" + "!" * 40_000 + "true AS ?x) {}")
     assert await zoo.ask("ask", query="ASK { zoo:pingu zoo:age 7 }") is True
 
 
 @pytest.mark.slow  # runs until the limit of 5 s of CPU time
-async def test_runaway_query_is_stopped(zoo: Store) -> None:
+async def test_runaway_query_is_stopped(zoo: EvidenceStore) -> None:
     start = time.monotonic()
     with pytest.raises(ToolError, match="was stopped after"):
         await zoo.ask(
@@ -380,7 +380,7 @@ async def test_huge_literals_do_not_stop_a_query(pools: LazyPools) -> None:
     assert await store.ask("sparql", query="SELECT ?n { ?s e:n ?n }") == [{"n": "9" * 5000}]
 
 
-async def test_data_stay_in_their_own_query(zoo: Store) -> None:
+async def test_data_stay_in_their_own_query(zoo: EvidenceStore) -> None:
     await zoo.ask("shacl", data="zoo:pingu zoo:age 30 .")
     assert await zoo.ask("sparql", query="SELECT ?a { zoo:pingu zoo:age ?a }") == [{"a": 7}]
 

@@ -11,10 +11,10 @@ from pydantic import Field
 from tirjudge.types import CheckReason
 from tirjudge_evidence.checks.base import (
     CheckContext,
+    CheckFinding,
     CheckKind,
     Examine,
     Examined,
-    Finding,
     InStoreSettings,
     Missing,
     asked,
@@ -86,7 +86,7 @@ def _open(settings: AskSettings, context: CheckContext) -> Examine:
     if unused := sorted(settings.names - named):
         raise ValueError(f"check {settings.name}: the query does not use ${unused[0]}")
 
-    async def examine(examined: Examined) -> list[Finding]:
+    async def examine(examined: Examined) -> list[CheckFinding]:
         values = settings.values_in(examined.response)
         terms = {name: term(value, is_iri=settings.types.get(name) == "iri") for name, value in values.items()}
         answer = await asked(store, "ask", query=filled(settings.query, terms))
@@ -95,7 +95,7 @@ def _open(settings: AskSettings, context: CheckContext) -> Examine:
         message = settings.said(f"the query on {settings.store} answers {str(answer).lower()}")
         value = json.dumps(values)
         reason = CheckReason(message=message, value=value, store=settings.store, store_sha256=store.card.sha256)
-        return [Finding(reason=reason, severity=settings.severity)]
+        return [CheckFinding(reason=reason, severity=settings.severity)]
 
     return examine
 

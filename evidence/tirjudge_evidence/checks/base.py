@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from tirjudge.errors import SandboxUnavailable
 from tirjudge.tools.functions import ToolError
 from tirjudge.types import CheckReason, JudgeRequest, Severity
-from tirjudge_evidence.stores import Store
+from tirjudge_evidence.stores import EvidenceStore
 from tirjudge_sandbox import SandboxPool
 
 MAX_REASONS = 20
@@ -71,7 +71,7 @@ class Missing(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CheckFinding:
     """What a check found in a response."""
 
     reason: CheckReason
@@ -90,12 +90,12 @@ class Examined:
 class CheckContext:
     """What a check may use."""
 
-    stores: Mapping[str, Store] = field(default_factory=dict)
+    stores: Mapping[str, EvidenceStore] = field(default_factory=dict)
     """Open stores of the same file, by name."""
     sandbox: SandboxPool | None = None
     """Runs programs. None: no check of the file needs it."""
 
-    def store_of(self, settings: InStoreSettings, *, operation: str, kind: str) -> Store:
+    def store_of(self, settings: InStoreSettings, *, operation: str, kind: str) -> EvidenceStore:
         """Return the store of a check.
 
         Raises:
@@ -112,7 +112,7 @@ class CheckContext:
         return store
 
 
-Examine = Callable[[Examined], Awaitable[list[Finding]]]
+Examine = Callable[[Examined], Awaitable[list[CheckFinding]]]
 """Checks one response. It raises `Missing`, or SandboxUnavailable if the check could not be made."""
 
 
@@ -131,7 +131,7 @@ class CheckKind:
     """Whether it runs programs."""
 
 
-async def asked(store: Store, operation: str, **arguments: Any) -> Any:
+async def asked(store: EvidenceStore, operation: str, **arguments: Any) -> Any:
     """Ask a store.
 
     Raises:

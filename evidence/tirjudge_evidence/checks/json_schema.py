@@ -21,11 +21,11 @@ from tirjudge.types import CheckReason
 from tirjudge_evidence.checks.base import (
     MAX_REASONS,
     CheckContext,
+    CheckFinding,
     CheckKind,
     CheckSettings,
     Examine,
     Examined,
-    Finding,
     Missing,
 )
 from tirjudge_evidence.checks.response_json import compiled, json_of
@@ -92,15 +92,15 @@ def _check_keywords(schema: Any) -> None:
 def _open(settings: JsonSchemaSettings, context: CheckContext) -> Examine:
     validator = _Validator(settings.document, registry=Registry())
 
-    def findings(response: str) -> list[Finding]:
+    def findings(response: str) -> list[CheckFinding]:
         contents = json_of(response)
         try:
             errors = list(islice(validator.iter_errors(contents), MAX_REASONS))
         except RecursionError:
             raise Missing("the JSON of the response is nested too deeply for the schema") from None
-        return [Finding(reason=_reason(error, settings), severity=settings.severity) for error in errors]
+        return [CheckFinding(reason=_reason(error, settings), severity=settings.severity) for error in errors]
 
-    async def examine(examined: Examined) -> list[Finding]:
+    async def examine(examined: Examined) -> list[CheckFinding]:
         return await asyncio.to_thread(findings, examined.response)
 
     return examine

@@ -21,11 +21,11 @@ from tirjudge_evidence.checks.base import (
     MAX_REASONS,
     SEVERITIES,
     CheckContext,
+    CheckFinding,
     CheckKind,
     CheckSettings,
     Examine,
     Examined,
-    Finding,
     Missing,
 )
 from tirjudge_evidence.functions import shared_stores
@@ -58,7 +58,7 @@ class OpenCheck:
         except Missing as missing:
             if settings.if_missing == "skip":
                 return self._made(passed=False, skipped=str(missing))
-            findings = [Finding(reason=CheckReason(message=str(missing)), severity=settings.severity)]
+            findings = [CheckFinding(reason=CheckReason(message=str(missing)), severity=settings.severity)]
         findings = sorted(findings, key=lambda finding: -SEVERITIES.index(finding.severity))
         lowest = SEVERITIES.index(settings.severity)
         passed = all(SEVERITIES.index(finding.severity) < lowest for finding in findings)

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from tirjudge.types import CheckReason
-from tirjudge_evidence.checks.base import CheckContext, CheckKind, CheckSettings, Examine, Examined, Finding
+from tirjudge_evidence.checks.base import CheckContext, CheckFinding, CheckKind, CheckSettings, Examine, Examined
 from tirjudge_evidence.checks.response_json import compiled
 
 _SHOWN_CHARS = 200
@@ -32,7 +32,7 @@ class PatternSettings(CheckSettings):
 def _open(settings: PatternSettings, context: CheckContext) -> Examine:
     pattern = compiled(settings.pattern)
 
-    async def examine(examined: Examined) -> list[Finding]:
+    async def examine(examined: Examined) -> list[CheckFinding]:
         match = pattern.search(examined.response)
         if (match is not None) == (settings.expect == "match"):
             return []
@@ -42,7 +42,7 @@ def _open(settings: PatternSettings, context: CheckContext) -> Examine:
             reason = CheckReason(
                 message=settings.said(f"the response matches {settings.pattern}"), value=match.group()[:_SHOWN_CHARS]
             )
-        return [Finding(reason=reason, severity=settings.severity)]
+        return [CheckFinding(reason=reason, severity=settings.severity)]
 
     return examine
 

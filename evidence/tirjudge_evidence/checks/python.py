@@ -16,11 +16,11 @@ from tirjudge.types import CheckReason, ExecResult, prompt_text
 from tirjudge_evidence.checks.base import (
     MAX_REASON_CHARS,
     CheckContext,
+    CheckFinding,
     CheckKind,
     CheckSettings,
     Examine,
     Examined,
-    Finding,
 )
 
 
@@ -45,7 +45,7 @@ def _open(settings: PythonSettings, context: CheckContext) -> Examine:
     except (SyntaxError, ValueError) as error:
         raise ValueError(f"check {settings.name}: the code is not valid Python: {error}") from None
 
-    async def examine(examined: Examined) -> list[Finding]:
+    async def examine(examined: Examined) -> list[CheckFinding]:
         if context.sandbox is None:
             raise SandboxUnavailable(f"check {settings.name} needs a sandbox")
         request = examined.request
@@ -59,7 +59,7 @@ def _open(settings: PythonSettings, context: CheckContext) -> Examine:
         if problem is None:
             return []
         message = f"{settings.message}: {problem}" if settings.message else problem
-        return [Finding(reason=CheckReason(message=message[:MAX_REASON_CHARS]), severity=settings.severity)]
+        return [CheckFinding(reason=CheckReason(message=message[:MAX_REASON_CHARS]), severity=settings.severity)]
 
     return examine
 

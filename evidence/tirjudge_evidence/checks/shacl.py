@@ -14,10 +14,10 @@ from tirjudge.types import CheckReason, Severity
 from tirjudge_evidence.checks.base import (
     MAX_REASON_CHARS,
     CheckContext,
+    CheckFinding,
     CheckKind,
     Examine,
     Examined,
-    Finding,
     InStoreSettings,
     Missing,
     asked,
@@ -66,7 +66,7 @@ def _without_contexts(value: Any) -> Any:
 def _open(settings: ShaclSettings, context: CheckContext) -> Examine:
     store = context.store_of(settings, operation="shacl", kind="graph")
 
-    async def examine(examined: Examined) -> list[Finding]:
+    async def examine(examined: Examined) -> list[CheckFinding]:
         data, format = _rdf_of(examined.response, settings)
         report = await asked(store, "shacl", data=data, format=format)
         return [_finding(each, settings, sha256=store.card.sha256) for each in report["results"]]
@@ -74,11 +74,11 @@ def _open(settings: ShaclSettings, context: CheckContext) -> Examine:
     return examine
 
 
-def _finding(result: dict[str, Any], settings: ShaclSettings, *, sha256: str) -> Finding:
+def _finding(result: dict[str, Any], settings: ShaclSettings, *, sha256: str) -> CheckFinding:
     level = str(result.get("severity", "violation")).lower().rpartition("#")[2]
     shape = f" ({result['shape']})" if result.get("shape") else ""
     said = f"{result.get('message') or 'a shape is violated'}{shape}"
-    return Finding(
+    return CheckFinding(
         reason=CheckReason(
             message=(f"{settings.message}: {said}" if settings.message else said)[:MAX_REASON_CHARS],
             focus=result.get("focus"),

@@ -9,10 +9,10 @@ from pydantic import Field
 from tirjudge.types import CheckReason
 from tirjudge_evidence.checks.base import (
     CheckContext,
+    CheckFinding,
     CheckKind,
     Examine,
     Examined,
-    Finding,
     InStoreSettings,
     asked,
 )
@@ -32,7 +32,7 @@ class SqlSettings(FromResponse, InStoreSettings):
 def _open(settings: SqlSettings, context: CheckContext) -> Examine:
     store = context.store_of(settings, operation="sql", kind="table")
 
-    async def examine(examined: Examined) -> list[Finding]:
+    async def examine(examined: Examined) -> list[CheckFinding]:
         values = settings.values_in(examined.response)
         rows = await asked(store, "sql", query=settings.query, params=values)
         if settings.expect == "rows":
@@ -43,7 +43,7 @@ def _open(settings: SqlSettings, context: CheckContext) -> Examine:
             CheckReason(message=settings.said(message), row=row, store=settings.store, store_sha256=store.card.sha256)
             for row in shown
         ]
-        return [Finding(reason=reason, severity=settings.severity) for reason in reasons]
+        return [CheckFinding(reason=reason, severity=settings.severity) for reason in reasons]
 
     return examine
 
