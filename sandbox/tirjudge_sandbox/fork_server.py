@@ -355,7 +355,7 @@ async def start_fork_server(
     preset: Preset,
     packages: Packages,
     preload: Preload | None = None,
-    start_s: float = START_S,
+    start_s: float | None = None,
 ) -> ForkServer:
     """Start an isolated fork server, ready to open slots.
 
@@ -364,11 +364,12 @@ async def start_fork_server(
         preset: packages to import.
         packages: packages that programs may import.
         preload: module to load before the isolation. None: none.
-        start_s: maximum time in seconds until it is ready.
+        start_s: maximum time in seconds until it is ready. None: `START_S`.
 
     Raises:
         LevelUnavailable: an isolation step failed.
     """
+    start_s = START_S if start_s is None else start_s
     errors = os.memfd_create("stderr")
     config = {"level": level, "preset": preset, "packages": packages.to_json(), "parent": os.getpid()}
     if preload is not None:

@@ -29,7 +29,7 @@ from tirjudge_sandbox.cgroups import Cgroup, CgroupError, CgroupTree, open_tree
 from tirjudge_sandbox.channel import Calls
 from tirjudge_sandbox.containers import ContainerPlan, start_container
 from tirjudge_sandbox.exchange import Exchange
-from tirjudge_sandbox.fork_server import START_S, start_fork_server
+from tirjudge_sandbox.fork_server import start_fork_server
 from tirjudge_sandbox.host_limits import Need, host_limits, resident_bytes
 from tirjudge_sandbox.levels import IsolationLevel
 from tirjudge_sandbox.limits import Limits
@@ -112,7 +112,7 @@ class SandboxPool:
         packages: Sequence[str] | None = None,
         image: str | None = None,
         preload: Preload | None = None,
-        start_s: float = START_S,
+        start_s: float | None = None,
     ) -> None:
         """Configure a pool. `start` starts its processes.
 
@@ -131,7 +131,7 @@ class SandboxPool:
                 already: it is not pulled. None: container levels are not tried, except `gvisor` inside gVisor.
             preload: module that programs find loaded. All programs then run in one kind of interpreter, which is not
                 replaced while it lives, and containers are not used. None: none.
-            start_s: maximum time in seconds until an interpreter is ready.
+            start_s: maximum time in seconds until an interpreter is ready. None: `fork_server.START_S`.
 
         Raises:
             ValueError: `slots` is below 1, the level does not exist, `unsafe` without `allow_unsafe`, or `limits`

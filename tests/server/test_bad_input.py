@@ -38,7 +38,7 @@ WRONG_FIELDS = {
     "too many responses": ({"responses": ["a"] * 1025}, "responses", "a list of 1025 given; give at most 1024"),
     "responses not a list": ({"responses": "ab"}, "responses", '"ab" given'),
     "response not a string": ({"responses": ["a", 3]}, "responses.1", "3 given"),
-    "wrong mode": ({"mode": "best"}, "mode", "'pointwise', 'pairwise' or 'listwise'"),
+    "wrong mode": ({"mode": "best"}, "mode", "'pointwise', 'pairwise', 'listwise' or 'rules'"),
     "unknown field": ({"respones": ["a"]}, "respones", "known fields: mode, prompt, responses"),
     "unknown field in a message": (
         {"prompt": [{"role": "user", "content": "x", "n": 1}]},

@@ -65,7 +65,7 @@ def test_items_survive_a_round_trip_through_a_file(name: str, tmp_path: Path) ->
         ({"best": 2}, "best: 2 given with 2 responses, must be 0 to 1, or null"),
         ({"responses": ["4"]}, "responses: pointwise needs exactly 2, got 1"),
         ({"order": [0, 0]}, "order: expected each of 0 to 1 once, got [0, 0]"),
-        ({"mode": "sidewise"}, "mode: Input should be 'pointwise', 'pairwise' or 'listwise'"),
+        ({"mode": "sidewise"}, "mode: Input should be 'pointwise', 'pairwise', 'listwise' or 'rules'"),
         ({"best": "one"}, "best: Input should be a valid integer"),
         ({"verifiable": None}, "verifiable: Input should be a valid boolean"),
     ],
