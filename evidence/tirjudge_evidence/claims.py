@@ -18,7 +18,7 @@ from tirjudge.types import CallRecord, ClaimStatus, Text
 MAX_CLAIMS = 100
 """Maximum number of claims of one program."""
 
-MAX_CITED_ROWS = 1000
+MAX_CITED_ROWS = 200
 """Maximum number of rows that a claim cites."""
 
 MAX_SPAN_CHARS = 8000

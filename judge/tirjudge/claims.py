@@ -168,7 +168,7 @@ def _deciding(winner: _Rank, loser: _Rank) -> Literal["validity", "authority", "
     return "authority" if winner[1] != loser[1] else "date"
 
 
-MAX_COMPARED = 1000
+MAX_COMPARED = 300
 """Maximum number of claims of a judgment that are compared with one another."""
 
 

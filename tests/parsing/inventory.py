@@ -399,6 +399,7 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge.types:_SURROGATE": Case(
         lambda text: ChatMessage(role="user", content=text), ODD | runs("x", after="\ud800")
     ),
+    "tirjudge.claims:_of_turn": "one slice for each claim: at most 8,000 characters, and 1,024 claims in a judgment",
     "tirjudge.verdict:pointwise_verdict": Case(_voted, runs("x")),
     "tirjudge_web.body:parse_body": Case(
         _or_refused(lambda text: parse_body(text.encode("utf-8", "surrogatepass"), JudgeRequest)),
@@ -491,6 +492,7 @@ INVENTORY: dict[str, Case | str] = {
         | runs(" ", "\n", ". ", "[x", "from 1 ", "1", "9 ", "from 9\n", before=_ASKED),
     ),
     "tirjudge_server.openai.wire:_without_branches": "a path into a model: a few parts of at most 80 characters",
+    "tirjudge_server.records.account:_marked": "splits a response once, at the places of at most 500 claims",
     "tirjudge_server.records.endpoints:_ID": _BOUNDED,
     "tirjudge_server.records.endpoints:router.judgments": _OURS,
     "tirjudge_server.vllm_command:shares": _OPERATOR,

@@ -70,6 +70,8 @@ STORES = {
     "records.store._BY_IDEMPOTENCY": SEPARATES + "test_idempotency_keys_are_separate_per_caller",
     "records.store.Records.read": OWNED + "test_records_are_visible_to_their_caller_only",
     "records.store.Records.page": SEPARATES + "test_records_are_visible_to_their_caller_only",
+    "records.account_page._template": "a template file",
+    "records.store.find_record": "found by an id for `Records.read`, or by an operator's command",
     "records.store._ANY": "whether there is any record at all, for `/ready`",
     "records.store.find_record": "an operator's command, and `Records.read`, which checks the owner",
     "records.account_page._template": "a template of ours",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -181,6 +182,9 @@ def account_of(record: StoredJudgment) -> Account:
         for number, claim in enumerate(judgment.claims, start=1)
     ]
     programs = _programs(judgment)
+    on_response: dict[int, list[AccountClaim]] = defaultdict(list)
+    for each in claims:
+        on_response[each.claim.response].append(each)
     responses, prompt = request.get("responses"), request.get("prompt")
     return Account(
         id=record.id,
@@ -189,9 +193,7 @@ def account_of(record: StoredJudgment) -> Account:
         model=judgment.model,
         verdict=judgment.verdict,
         prompt=None if prompt is None else _text_of(prompt),
-        responses=None
-        if responses is None
-        else [_marked(each, claims, response=n) for n, each in enumerate(responses)],
+        responses=None if responses is None else [_marked(each, on_response[n]) for n, each in enumerate(responses)],
         reference=request.get("reference"),
         criteria=request.get("criteria") or [],
         rubric=request.get("rubric"),
@@ -281,12 +283,11 @@ def _json(value: Any) -> str:
     return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]}... ({len(text):,} characters)"
 
 
-def _marked(text: str, claims: Sequence[AccountClaim], *, response: int) -> list[MarkedText]:
+def _marked(text: str, claims: Sequence[AccountClaim]) -> list[MarkedText]:
     """Split a response where a claim starts or ends."""
-    marks = [each for each in claims if each.claim.response == response][:MAX_MARKS]
     starts: dict[int, list[int]] = {}
     ends: dict[int, list[int]] = {}
-    for each in marks:
+    for each in claims[:MAX_MARKS]:
         starts.setdefault(each.claim.start, []).append(each.number)
         ends.setdefault(each.claim.end, []).append(each.number)
     parts: list[MarkedText] = []
