@@ -17,7 +17,16 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, StrictInt
 
-from tirjudge.tools.functions import Budget, CallContext, FunctionKind, ToolError, ToolFunction, checker, to_json_value
+from tirjudge.tools.functions import (
+    STORES,
+    Budget,
+    CallContext,
+    FunctionKind,
+    ToolError,
+    ToolFunction,
+    checker,
+    to_json_value,
+)
 from tirjudge.tools.settings_file import read_settings
 from tirjudge.types import AttachedStore, StoreKind, Text
 from tirjudge_evidence.claims import claim_function
@@ -284,7 +293,7 @@ def _listing(stores: Stores) -> ToolFunction:
         return cards
 
     return _tool(
-        "stores",
+        STORES,
         signature="()",
         description=_described(stores),
         arguments=_Nothing,

@@ -9,7 +9,8 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 
 from tirjudge.http.protocol import JUDGE_PATH, ErrorBody
-from tirjudge.types import JudgeRequest
+from tirjudge.tools.functions import STORES
+from tirjudge.types import MODEL_MODES, JudgeRequest, Mode
 from tirjudge_web.openapi import describe_requests, json_content
 
 ERROR_STATUSES = {
@@ -52,6 +53,7 @@ def describe(
     *,
     streams: Iterable[str] = (),
     functions: Sequence[str] = (),
+    has_checks: bool = False,
 ) -> None:
     """Complete the OpenAPI schema that FastAPI generates.
 
@@ -60,6 +62,7 @@ def describe(
         requests: path -> model of its request body, for all paths except `JUDGE_PATH`.
         streams: paths that can respond with a stream of events, except `JUDGE_PATH`.
         functions: names of the functions that this server offers to programs.
+        has_checks: whether this server has checks of responses.
     """
     describe_requests(app, {JUDGE_PATH: JudgeRequest, **requests}, errors=ERROR_STATUSES)
     generate = app.openapi
@@ -74,21 +77,27 @@ def describe(
                 _describe_errors(operation["responses"], guarded=path not in _NO_KEY)
         for name in ("HTTPValidationError", "ValidationError"):
             schema["components"]["schemas"].pop(name, None)
+        schemas = schema["components"]["schemas"]
         for name in {JudgeRequest.__name__} | {model.__name__ for model in requests.values()}:
-            _offer_functions(schema["components"]["schemas"].get(name, {}), names=functions)
+            _offer_functions(schemas.get(name, {}), names=functions)
+        if not has_checks:
+            schemas[Mode.__name__]["enum"] = [str(mode) for mode in MODEL_MODES]
         return schema
 
     app.openapi = openapi
 
 
 def _offer_functions(request: dict[str, Any], *, names: Sequence[str]) -> None:
-    """Allow only the offered functions in the field `functions` of a request, if it has one."""
-    for kind in request.get("properties", {}).get("functions", {}).get("anyOf", ()):
-        if kind["type"] != "array":
-            continue
-        if names:
+    """Allow only the offered functions in the field `functions` of a request, if it has one, and stores in the field
+    `evidence` only if a function can query them."""
+    fields = request.get("properties", {})
+    for kind in fields.get("functions", {}).get("anyOf", ()):
+        if kind["type"] == "array" and names:
             kind["items"]["enum"] = list(names)
-        else:
+        elif kind["type"] == "array":
+            kind["maxItems"] = 0
+    for kind in fields.get("evidence", {}).get("anyOf", ()):
+        if kind["type"] == "array" and STORES not in names:
             kind["maxItems"] = 0
 
 

@@ -18,7 +18,7 @@ from tirjudge.http.trace_context import carrying
 from tirjudge.http.workers import Worker
 from tirjudge.judge import Judge, OnTurn
 from tirjudge.request_context import coming_from
-from tirjudge.tools.functions import chosen_functions
+from tirjudge.tools.functions import STORES, chosen_functions
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_server.accounts import CallerAccounts
 from tirjudge_server.admission import Admission, QueueTicket
@@ -209,7 +209,7 @@ class JudgeService:
 
         Raises:
             Refused: the request names a different model or an unknown function, needs tools that the judge does not have,
-                or exceeds `cost_limits`.
+                comes with evidence that it cannot query, or exceeds `cost_limits`.
             ShuttingDown: the server is shutting down.
         """
         self.draining.check()
@@ -228,6 +228,11 @@ class JudgeService:
             message = f'tools: "{request.tools}" given, but this server runs without a sandbox; use "off"'
             raise Refused(invalid(message, param="tools", code="no_sandbox"))
         self.check_functions(request.functions if request.offers_tools else None)
+        if request.evidence and not any(function.name == STORES for function in self.judge.functions):
+            message = (
+                "evidence: given, but this server cannot query evidence; the operator enables it with --tool evidence"
+            )
+            raise Refused(invalid(message, param="evidence", code="no_evidence"))
 
     def check_functions(self, names: Sequence[str] | None) -> None:
         """Check that all functions that a request names are offered.

@@ -293,7 +293,6 @@ INVENTORY: dict[str, Case | str] = {
         | runs("9", '"A": 1, ', '"', " ", "[", before='CHECK {"A": ', after="}"),
     ),
     "tirjudge.cli:missing_module": _OURS,
-    "tirjudge.claims:_of_turn": _OURS,
     "tirjudge.strategies.knockout:Knockout.rank": _OURS,
     "tirjudge.strategies.listwise:Listwise.rank": _OURS,
     "tirjudge.best_of_n:best_first": Case(
@@ -442,7 +441,6 @@ INVENTORY: dict[str, Case | str] = {
     ),
     "tirjudge_sandbox.zygote:_serve_slot": _OURS,
     # The server.
-    "tirjudge_server.records.account:_marked": "positions of claims, at most MAX_MARKS",
     "tirjudge_server.access.keys:_NAME": _BOUNDED,
     "tirjudge_server.demo:_READY": _OURS,
     "tirjudge_server.demo:_show_rollout": _OURS,

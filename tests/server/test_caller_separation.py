@@ -72,8 +72,6 @@ STORES = {
     "records.account_page._template": "a template file",
     "records.store.find_record": OWNED + "test_records_are_visible_to_their_caller_only",
     "records.store._ANY": "whether there is any record at all, for `/ready`",
-    "records.store.find_record": "an operator's command, and `Records.read`, which checks the owner",
-    "records.account_page._template": "a template of ours",
     "records.chain.Chain.pending": "one transaction, whose keys hold the caller",
     "records.chain._HOLD_HEAD": "the head of the chain, which holds no content",
     "records.audit._Walk.erasures": "an auditor's command",

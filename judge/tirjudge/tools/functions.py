@@ -51,6 +51,9 @@ class Budget:
 
 DEFAULT_BUDGET = Budget()
 
+STORES = "stores"
+"""Name of the function that lists the stores of evidence. Where it is offered, requests may come with stores."""
+
 
 @dataclass(slots=True, kw_only=True)
 class Used:
@@ -430,6 +433,7 @@ __all__ = [
     "DEFAULT_BUDGET",
     "FUNCTIONS",
     "MAX_FUNCTIONS",
+    "STORES",
     "Budget",
     "CallAccount",
     "CallContext",
