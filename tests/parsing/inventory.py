@@ -7,6 +7,7 @@ than the text. A reason is one line: the input is trusted, or bounded, or the pa
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import tempfile
 from collections.abc import Callable
@@ -31,6 +32,9 @@ from tirjudge.strategies import STRATEGIES
 from tirjudge.strategies.base import Contest, rank
 from tirjudge.types import ChatMessage, JudgeRequest, Mode, Rollout, StopReason
 from tirjudge.verdict import Vote, pointwise_verdict
+from tirjudge_evidence.checks.response_json import fenced_block
+from tirjudge_evidence.inside.documents import passages_of
+from tirjudge_evidence.inside.sparql_text import check_query
 from tirjudge_harness.best_of_n.graders.aime import integer_answer
 from tirjudge_harness.best_of_n.graders.code import program_of
 from tirjudge_harness.best_of_n.graders.final_answer import last_boxed, last_number
@@ -276,6 +280,11 @@ def _placed(text: str) -> None:
         asyncio.run(place)
 
 
+def _checked_query(text: str) -> None:
+    with contextlib.suppress(ValueError):
+        check_query(text)
+
+
 _OURS = "indexes, token ids or numbers of this package: no untrusted text"
 _OPERATOR = "text of the operator or of the machine: command line, configuration, kernel"
 _IN_SANDBOX = "runs in the sandbox, under the limits of a program"
@@ -440,6 +449,31 @@ INVENTORY: dict[str, Case | str] = {
         | halves("```input\n", "\n```"),
     ),
     "tirjudge_sandbox.zygote:_serve_slot": _OURS,
+    # The evidence.
+    "tirjudge_evidence.checks.ask:_TOKEN": _OPERATOR,
+    "tirjudge_evidence.checks.opening:OpenCheck.result": _OURS,
+    "tirjudge_evidence.checks.opening:OpenChecks.examine": _OURS,
+    "tirjudge_evidence.checks.response_json:fenced_block": Case(
+        lambda text: fenced_block(text, languages=("json",)), ODD | FENCES | runs("```json\n", "{", before="```json\n")
+    ),
+    "tirjudge_evidence.functions:_listing.handle": _OURS,
+    "tirjudge_evidence.inside.documents:*": Case(
+        lambda text: list(passages_of(text)),
+        ODD | LINES | runs("\n-", "\n \n", "\n\t", ". ", ".'", "a.", "。", "漢", " \n", "- x\n"),
+    ),
+    "tirjudge_evidence.inside.graph:Graph._node": _IN_SANDBOX,
+    "tirjudge_evidence.inside.prover:_statement": _IN_SANDBOX,
+    "tirjudge_evidence.inside.sparql_text:*": Case(
+        _checked_query,
+        ODD
+        | runs("<", "a.", "a:", "?", "@a-", "#", "(", '""')
+        | runs("\\'", '\\"', "a", before='"')
+        | runs("\\'''", "''", before="'''"),
+    ),
+    "tirjudge_evidence.inside.table:*": _IN_SANDBOX,
+    "tirjudge_evidence.inside.terms:local_name": _IN_SANDBOX,
+    "tirjudge_evidence.tasks.programs:with_words": _OURS,
+    "tirjudge_evidence.tasks.programs:with_words#2": _OURS,
     # The server.
     "tirjudge_server.access.keys:_NAME": _BOUNDED,
     "tirjudge_server.demo:_READY": _OURS,

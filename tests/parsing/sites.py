@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = {
     "tirjudge": "judge",
     "tirjudge_sandbox": "sandbox",
+    "tirjudge_evidence": "evidence",
     "tirjudge_server": "server",
     "tirjudge_harness": "harness",
 }

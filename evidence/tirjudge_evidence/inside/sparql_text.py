@@ -68,8 +68,10 @@ def check_query(query: str) -> None:
 
 def _end_of_string(query: str, place: int, *, quote: str) -> int:
     """Return the place after the end of a string that begins before `place`."""
+    end = -1
     while True:
-        end = query.find(quote, place)
+        if end < place:  # the quote that was found before is escaped
+            end = query.find(quote, place)
         if end < 0:
             raise ValueError(f"the query has a string without its closing {quote}")
         escape = query.find("\\", place, end)
