@@ -35,7 +35,7 @@ from tirjudge_sandbox.levels import IsolationLevel
 from tirjudge_sandbox.limits import Limits
 from tirjudge_sandbox.outcome import result_of
 from tirjudge_sandbox.packages import DEFAULT_PACKAGES, find_packages
-from tirjudge_sandbox.preload import Preload
+from tirjudge_sandbox.preload import PRELOAD, Preload
 from tirjudge_sandbox.presets import Preset, preset_for
 from tirjudge_sandbox.protocol import ProgramReport
 from tirjudge_sandbox.remedies import LevelFailure, NoLevelWorks, remedy
@@ -227,6 +227,8 @@ class SandboxPool:
             except LevelUnavailable as error:
                 advice = remedy(error.step, reason=str(error))
                 failures.append(LevelFailure(level=level, problem=str(error), remedy=advice))
+                if error.step == PRELOAD:  # its module fails at every level
+                    break
                 continue
             if not level.isolates:
                 warnings.warn("programs run without isolation (level unsafe)", RuntimeWarning, stacklevel=2)

@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+PRELOAD = "preload"
+"""Name of the step that loads the module."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preload:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from tirjudge_sandbox.jail import JailError
 from tirjudge_sandbox.packages import PackageFinder, Packages
-from tirjudge_sandbox.preload import Preload
+from tirjudge_sandbox.preload import PRELOAD, Preload
 from tirjudge_sandbox.presets import Preset
 from tirjudge_sandbox.protocol import ONE_THREAD, SCRATCH
 
@@ -76,7 +76,7 @@ def warm_up(preset: Preset, *, packages: Packages, preload: Preload | None) -> N
         try:
             preload.load()
         except Exception as error:
-            raise JailError("preload", f"{type(error).__name__}: {error}") from error
+            raise JailError(PRELOAD, f"{type(error).__name__}: {error}") from error
     _add_site_builtins()
     for stream in (sys.stdout, sys.stderr):
         # Line buffering keeps the output of a killed program. Lone surrogates are escaped instead of raising an error.

@@ -18,11 +18,6 @@ from tirjudge_evidence.checks.ask import filled, term
 from tirjudge_evidence.checks.base import Missing
 from tirjudge_evidence.checks.opening import open_file
 from tirjudge_evidence.functions import shared_stores
-from tirjudge_evidence.stores import KINDS
-
-pytest.importorskip("duckdb")
-
-needs_graph = pytest.mark.skipif("graph" not in KINDS, reason="stores have no graphs")
 
 APPLICANTS = "id,income,debt\nA-1,4000,2500\nA-2,4000,100\n"
 STORES = [{"name": "bank", "kind": "table", "files": ["applicants.csv"]}]
@@ -272,7 +267,6 @@ def graph(tmp_path: Path) -> None:
     (tmp_path / "shapes.ttl").write_text(SHAPES)
 
 
-@needs_graph
 async def test_shapes_are_checked_over_the_rdf_of_the_response(opened: OpenChecksIn, graph: None) -> None:
     context = {"@vocab": "http://example.org/", "type": "@type"}
     check = {"name": "loan", "kind": "shacl", "store": "facts", "context": context}
@@ -283,7 +277,6 @@ async def test_shapes_are_checked_over_the_rdf_of_the_response(opened: OpenCheck
     assert "at most 1000" in bad.reasons[0].message
 
 
-@needs_graph
 async def test_ask_has_the_values_of_the_response(opened: OpenChecksIn, graph: None) -> None:
     check = {
         "name": "debt",

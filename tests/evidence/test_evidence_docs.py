@@ -10,7 +10,7 @@ from tests.evidence.conftest import RunProgram
 from tirjudge.tools.functions import DEFAULT_BUDGET
 from tirjudge.tools.settings_file import read_settings
 from tirjudge.types import MAX_ATTACHED_BYTES, MAX_ATTACHED_STORES, JudgeRequest
-from tirjudge_evidence.functions import BUDGET, MAX_STORES, OPERATIONS, EvidenceSettings, functions_of, open_stores
+from tirjudge_evidence.functions import BUDGET, MAX_STORES, EvidenceSettings, functions_of, open_stores
 from tirjudge_evidence.inside import documents, prover, table
 from tirjudge_evidence.stores import MAX_STORE_BYTES, TIMEOUT_S, StoreSettings
 
@@ -35,12 +35,18 @@ async def test_the_example_works(tmp_path: Path, run_program: RunProgram) -> Non
     settings = read_settings(str(tmp_path / "stores.toml"), EvidenceSettings, tool="evidence")
     async with open_stores(settings, folder=tmp_path) as stores:
         documented = set(re.findall(r"^\| `(\w+)\(", PAGE, re.MULTILINE))
-        assert (
-            {"stores", "sql", "search", "quote", "prove"} <= documented <= {each.name for each in functions_of(stores)}
-        )
+        assert documented == {each.name for each in functions_of(stores)}
         result = await run_program(block("python"), stores)
     assert result.stdout == block("text"), result
-    assert {operation.name for operation in OPERATIONS} >= {"sql", "search", "quote"}
+
+
+async def test_the_example_of_a_graph_works(tmp_path: Path, run_program: RunProgram) -> None:
+    files = dict(re.findall(r"```\w+ file=(\S+)\n(.*?)```", PAGE, re.DOTALL))
+    (tmp_path / "ontology.ttl").write_text(files["ontology.ttl"], encoding="utf-8")
+    store = StoreSettings.model_validate({"name": "loans", "kind": "graph", "files": ["ontology.ttl"]})
+    async with open_stores(EvidenceSettings(store=[store]), folder=tmp_path) as stores:
+        result = await run_program(files["graph_program"], stores)
+    assert result.stdout == files["graph_output"], result
 
 
 def test_the_request_is_valid() -> None:

@@ -15,8 +15,6 @@ from tirjudge.tools.base import ToolOptions
 from tirjudge.types import JudgeRequest, Mode
 from tirjudge_evidence.checks.opening import open_file
 
-pytest.importorskip("duckdb")
-
 PAGE = Path(__file__).parents[2] / "docs" / "rules.md"
 
 
@@ -50,6 +48,17 @@ async def test_rule_overrules_a_model_and_names_the_row(example: Path) -> None:
         {**reason, "store_sha256": None} for reason in expected["reasons"]
     ]
     assert all(each["passed"] for each in found["checks"][1])
+
+
+async def test_rule_of_the_ontology_is_named(example: Path) -> None:
+    request = JudgeRequest.model_validate({**contents(example, "request.json"), "mode": Mode.RULES})
+    async with open_judge(f"rules:{example / 'ontology.toml'}", tools=[]) as judge:
+        judgment = await judge.judge(request)
+    [[approved], [rejected]] = judgment.checks
+    assert (judgment.verdict.best, approved.passed, rejected.passed) == (1, False, True)
+    [reason] = approved.reasons
+    assert reason.message in PAGE.read_text()
+    assert reason.store == "loans"
 
 
 async def test_example_judges_without_a_model(example: Path) -> None:
