@@ -29,6 +29,7 @@ from tirjudge.types import (
     Verdict,
     label_of,
 )
+from tirjudge.verdict import highest
 
 LOWEST, HIGHEST = 1.0, 10.0
 """Bounds of a score."""
@@ -117,7 +118,7 @@ def open_checks(path: str, *, options: ToolOptions) -> AbstractAsyncContextManag
 def gated(
     verdict: Verdict, *, mode: Mode, cards: Sequence[CheckCard], results: Sequence[Sequence[CheckResult]]
 ) -> Verdict:
-    """Return the verdict of the model after the gates. An abstention stays one.
+    """Return the verdict of the model after the gates. An abstention stays one; the scores that it has are capped too.
 
     Args:
         verdict: verdict of the model.
@@ -125,9 +126,9 @@ def gated(
         cards: the checks.
         results: for each response, one result per check.
     """
-    if verdict.status == "abstained":
-        return verdict
-    return _capped(verdict, cards, results) if mode.scores_each else _decided(verdict, cards, results)
+    if mode.scores_each:
+        return _capped(verdict, cards, results)
+    return verdict if verdict.status == "abstained" else _decided(verdict, cards, results)
 
 
 def _failing(cards: Sequence[CheckCard], results: Sequence[CheckResult]) -> list[CheckCard]:
@@ -148,7 +149,9 @@ def _capped(verdict: Verdict, cards: Sequence[CheckCard], results: Sequence[Sequ
     if not gates:
         return verdict
     known = [score for score in scores if score is not None]
-    if len(scores) == 1:
+    if verdict.status == "abstained":
+        decided = {}
+    elif len(scores) == 1:
         decided = {"label": _score_label(known[0]), "reason": RULE, "basis": "checked"}
     else:
         decided = _best_of_scores(known)
@@ -265,11 +268,10 @@ def _by_rules(**fields: object) -> Verdict:
 
 def _best_of_scores(scores: Sequence[float]) -> dict[str, object]:
     """Return the fields of a verdict that name the best response of several."""
-    top = max(scores)
-    leading = [response for response, score in enumerate(scores) if score == top]
-    if len(leading) > 1:
+    best = highest(scores)
+    if best is None:
         return {"status": "tie", "best": None, "label": None, "reason": "equal_scores"}
-    return {"status": "decided", "best": leading[0], "label": label_of(leading[0]), "reason": None}
+    return {"status": "decided", "best": best, "label": label_of(best), "reason": None}
 
 
 def _score_label(score: float) -> str:

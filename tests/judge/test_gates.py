@@ -100,6 +100,13 @@ def test_abstention_stays() -> None:
     assert compared(abstained, False, True) == abstained
 
 
+def test_score_of_a_response_is_capped_although_another_has_none() -> None:
+    abstained = verdict(status="abstained", best=None, label=None, scores=[9.0, None], probabilities=None, basis=None)
+    results = [[result(False)], [result(True)]]
+    found = gated(abstained, mode=Mode.POINTWISE, cards=[card(gate=CAP)], results=results)
+    assert (found.status, found.scores, [gate.after for gate in found.gates]) == ("abstained", [3.0, None], [3.0])
+
+
 def test_cap_does_nothing_in_a_comparison() -> None:
     assert compared(verdict(0), False, True, gate=CAP) == verdict(0)
 
