@@ -14,6 +14,7 @@ from tirjudge.strategies.base import Contest
 from tirjudge.tools.base import ToolContext, ToolOptions
 from tirjudge.tools.functions import Offer
 from tirjudge.types import JudgeRequest, Mode
+from tirjudge_evidence.checks.base import CheckContext, CheckKind, Examined
 from tirjudge_harness.benchmark import Benchmark
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.dialects import Dialect
@@ -48,6 +49,14 @@ async def test_the_example_of_a_tool_runs() -> None:
 async def test_the_example_of_a_function_is_called_by_a_program(pool: SandboxPool) -> None:
     async with example("functions").open("") as functions:
         assert (await pool.run("print(double(21))", offer=Offer(functions=functions))).stdout == "42\n"
+
+
+async def test_the_example_of_a_check_examines_a_response() -> None:
+    kind: CheckKind = example("checks")
+    settings = kind.settings.model_validate({"name": "length", "kind": "shortest", "least": 3})
+    examine = kind.open(settings, CheckContext())
+    found = [await examine(Examined(request=PAIR, response=text)) for text in ("abc", "ab")]
+    assert [[finding.reason.message for finding in findings] for findings in found] == [[], ["too short"]]
 
 
 async def test_the_example_of_an_engine_judges() -> None:

@@ -20,6 +20,8 @@ toy/1 = tirjudge_toy.format:FORMAT
 words = tirjudge_toy.tool:TOOL
 [tirjudge.functions]
 letters = tirjudge_toy.functions:KIND
+[tirjudge.checks]
+words = tirjudge_toy.check:KIND
 [tirjudge.engines]
 toy = tirjudge_toy.engine:ENGINE
 [tirjudge.strategies]

@@ -106,6 +106,25 @@ def test_a_program_calls_a_toy_function(toy_environment: dict[str, str]) -> None
     assert done.stdout.split() == ["2", "2"], done.stderr
 
 
+CHECKS = """
+[[check]]
+name = "length"
+kind = "words"
+least = 4
+"""
+
+
+def test_a_file_is_judged_by_a_toy_check(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "checks.toml").write_text(CHECKS)
+    row = {"id": 1, "prompt": "Describe rain.", "responses": [SHORT, LONGEST], "label": 1}
+    items = write(tmp_path / "items.jsonl", [row])
+    done = run("judge", items, "--out", tmp_path / "out.jsonl", "--judge", f"rules:{tmp_path / 'checks.toml'}")
+    assert done.returncode == 0, done.stderr
+    judgment = json.loads((tmp_path / "out.jsonl").read_text())["judgment"]
+    assert judgment["verdict"]["best"] == 1
+    assert judgment["checks"][0][0]["reasons"][0]["message"] == "1 words, expected at least 4"
+
+
 @pytest.mark.slow
 def test_a_file_is_ranked_with_a_toy_strategy(run: Run, tmp_path: Path) -> None:
     row = {"id": 1, "prompt": "Describe rain.", "responses": [SHORT, LONGEST, LONGER]}
