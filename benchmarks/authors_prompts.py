@@ -157,18 +157,23 @@ def turns(row: Mapping[str, Any], index: int) -> list[Message]:
     return [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["responses"][index]}]
 
 
+def imported(name: str) -> Any:
+    """Import a module of the authors, whose attributes are replaced where it would call a model."""
+    return importlib.import_module(name)
+
+
 # What the authors' code makes of a row: key -> function. A key is NAME MODE, with the sections of the request.
 
 
 def fastchat(root: Path) -> dict[str, Render]:
     sys.modules["fastchat.model.model_adapter"] = adapter = ModuleType("fastchat.model.model_adapter")
-    conversations = importlib.import_module("fastchat.conversation")
+    conversations = imported("fastchat.conversation")
     vars(adapter).update(
         get_conversation_template=lambda model: conversations.get_conv_template("chatgpt"),
         OPENAI_MODEL_LIST=("gpt-4",),
         ANTHROPIC_MODEL_LIST=(),
     )
-    common = importlib.import_module("fastchat.llm_judge.common")
+    common = imported("fastchat.llm_judge.common")
     common.chat_completion_openai = capture
     prompts = common.load_judge_prompts(str(root / "fastchat/llm_judge/data/judge_prompts.jsonl"))
 
@@ -198,7 +203,7 @@ def fastchat(root: Path) -> dict[str, Render]:
 
 
 def arena_hard(root: Path) -> dict[str, Render]:
-    module = importlib.import_module("gen_judgment")
+    module = imported("gen_judgment")
     module.get_endpoint = lambda endpoints: None
     module.registered_api_completion = {"captured": capture}
     settings = (root / "config/arena-hard-v2.0.yaml").read_text(encoding="utf-8")
@@ -233,8 +238,8 @@ def prometheus(root: Path) -> dict[str, Render]:
     package = ModuleType("prometheus_eval")
     package.__path__ = [str(root / "libs/prometheus-eval/prometheus_eval")]
     sys.modules["prometheus_eval"] = package
-    judge = importlib.import_module("prometheus_eval.judge")
-    prompts = importlib.import_module("prometheus_eval.prompts")
+    judge = imported("prometheus_eval.judge")
+    prompts = imported("prometheus_eval.prompts")
     judge.batch_completions_with_retries = capture
 
     class Model:
@@ -370,7 +375,7 @@ def _reward_bench_module(folder: Path, name: str) -> Any:
     package = ModuleType("rewardbench")
     package.__path__ = [str(folder)]
     sys.modules["rewardbench"] = package
-    return importlib.import_module(f"rewardbench.{name}")
+    return imported(f"rewardbench.{name}")
 
 
 def code_judge_bench(root: Path) -> dict[str, Render]:
@@ -380,8 +385,8 @@ def code_judge_bench(root: Path) -> dict[str, Render]:
     for inner in ("models", "tasks"):
         sys.modules[f"src.{inner}"] = part = ModuleType(f"src.{inner}")
         part.__path__ = [str(root / "src" / inner)]
-    pairwise = importlib.import_module("src.models.pairwise").PairwiseModel
-    task = importlib.import_module("src.tasks.codegen").CodeGenTask
+    pairwise = imported("src.models.pairwise").PairwiseModel
+    task = imported("src.tasks.codegen").CodeGenTask
 
     def render(row: Mapping[str, Any]) -> list[Message]:
         first, second = row["responses"][:2]
@@ -397,11 +402,11 @@ def judge_lm(root: Path) -> dict[str, Render]:
         package.__path__ = [str(root / name.replace(".", "/"))]
     sys.modules["judgelm.model"] = model = ModuleType("judgelm.model")
     model.load_model = lambda *given, **named: (None, capture)  # type: ignore[attr-defined]
-    common = importlib.import_module("judgelm.llm_judge.common")
+    common = imported("judgelm.llm_judge.common")
     conversation = common.Conversation
     copy = conversation.copy
     conversation.copy = lambda self, answer_num=None: copy(self, answer_num)  # the caller's release has no argument
-    module = importlib.import_module("judgelm.llm_judge.gen_model_judgement")
+    module = imported("judgelm.llm_judge.gen_model_judgement")
 
     def render(row: Mapping[str, Any], *, reference: bool) -> list[Message]:
         first, second = row["responses"][:2]
@@ -439,7 +444,7 @@ def reward_anything(root: Path) -> dict[str, Render]:
     package = ModuleType("rewardanything")
     package.__path__ = [str(root / "rewardanything")]
     sys.modules["rewardanything"] = package
-    module = importlib.import_module("rewardanything.processing")
+    module = imported("rewardanything.processing")
 
     def of(number: int) -> Render:
         def render(row: Mapping[str, Any]) -> list[Message]:
@@ -476,7 +481,8 @@ def genrm(root: Path) -> dict[str, Render]:
 
 def _module_of(file: Path) -> Any:
     spec = spec_from_file_location(file.stem, file)
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

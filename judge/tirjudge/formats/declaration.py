@@ -218,7 +218,7 @@ class ModePart(Declared):
         for form in self.verdict:
             verdict = form.read(text[skipped:], num_responses=num_responses)
             if verdict is not None:
-                return verdict if not skipped else moved(verdict, by=skipped)
+                return None if verdict.label is None else moved(verdict, by=skipped)
         return None
 
     def check(self, mode: Mode) -> None:

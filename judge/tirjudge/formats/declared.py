@@ -135,7 +135,7 @@ class DeclaredFormat:
         for turn in reversed(range(len(texts))):
             found = part and part.read(texts[turn], num_responses=1 if pointwise else len(labels))
             if found is not None:
-                if not pointwise and found.label not in (*labels, TIE):
+                if found.label is None or (not pointwise and found.label not in (*labels, TIE)):
                     return None
                 return FoundVerdict(
                     label=found.label,

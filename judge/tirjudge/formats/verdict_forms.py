@@ -7,6 +7,7 @@ characters after a mark are skipped, and at most `MAX_OBJECTS` JSON objects are 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -35,8 +36,8 @@ BLANKS = " \t\r\n\f\v"
 class ReadVerdict:
     """A verdict that a form found in a text."""
 
-    label: str
-    """Letter of a response, `TIE`, or a score from 1 to 10."""
+    label: str | None
+    """Letter of a response, `TIE`, or a score from 1 to 10. None: a number is not on the scale: the text has no verdict."""
     written: str
     """Text that the model wrote for it."""
     opens: int
@@ -73,14 +74,17 @@ class Scale(Declared):
         """Whether a score is on the scale."""
         return self.low <= score <= self.high
 
-    def label(self, score: float) -> str:
-        """Return the score on the scale of 1 to 10, as a label: `1 + 9 * (score - low) / (high - low)`.
+    def label(self, score: float) -> str | None:
+        """Return the score on the scale of 1 to 10, as a label: `1 + 9 * (score - low) / (high - low)`; None: it is not on
+        this scale.
 
         This is the only place where scores of other judges are mapped. The order of scores does not change.
 
         >>> Scale(low=1, high=5).label(4), Scale(low=1, high=10).label(7.5), Scale(low=0, high=1).label(1)
         ('7.75', '7.5', '10')
         """
+        if not self.holds(score):
+            return None
         if (self.low, self.high) == (1, 10):
             return f"{score:.12g}"
         return f"{1 + 9 * (score - self.low) / (self.high - self.low):.12g}"
@@ -103,7 +107,7 @@ class Marked(Declared):
     ignore_case: bool = False
     """Whether upper and lower case are the same, for marks and for labels."""
 
-    def found(self, text: str, *, read: Callable[[str, int], tuple[str, str] | None]) -> list[ReadVerdict]:
+    def found(self, text: str, *, read: Callable[[str, int], tuple[str, str | None] | None]) -> list[ReadVerdict]:
         """Return all verdicts in a text, in order.
 
         Args:
@@ -177,14 +181,14 @@ class LabelForm(Marked):
         """Text of each label -> label on our scale."""
         if self.scale is None:
             return self.labels
-        return {text: self.scale.label(float(value)) for text, value in self.labels.items()}
+        return {text: self.scale.label(float(value)) or "" for text, value in self.labels.items()}
 
     def read(self, text: str, *, num_responses: int) -> ReadVerdict | None:
         """Return the verdict in a text; None without a verdict."""
         longest = sorted(self.labels, key=len, reverse=True)
         folded = {self._folded(label): label for label in longest}
 
-        def label_at(text: str, start: int) -> tuple[str, str] | None:
+        def label_at(text: str, start: int) -> tuple[str, str | None] | None:
             for label, named in folded.items():
                 end = start + len(label)
                 if self._folded(text[start:end]) == label and not (
@@ -218,16 +222,14 @@ class NumberForm(Marked):
         low, high = self.scale.low, self.scale.high
         if not self.whole or high - low >= MAX_SPELLED or low % 1 or high % 1:
             return {}
-        return {str(number): self.scale.label(number) for number in range(int(low), int(high) + 1)}
+        return {str(number): self.scale.label(number) or "" for number in range(int(low), int(high) + 1)}
 
     def read(self, text: str, *, num_responses: int) -> ReadVerdict | None:
         """Return the verdict in a text; None without a verdict."""
 
-        def number_at(text: str, start: int) -> tuple[str, str] | None:
+        def number_at(text: str, start: int) -> tuple[str, str | None] | None:
             written = number_in(text, start, whole=self.whole)
-            if written is None or not self.scale.holds(float(written)):
-                return None
-            return written, self.scale.label(float(written))
+            return None if written is None else (written, self.scale.label(float(written)))
 
         if self.before:
             verdict = self.picked(self.found(text, read=number_at))
@@ -277,10 +279,7 @@ class LineForm(Declared):
         parts = line.replace(",", " ").split()
         if len(parts) != num_responses or any(number_in(part, 0, whole=False) != part for part in parts):
             return None
-        scores = [float(part) for part in parts]
-        if not all(map(self.scale.holds, scores)):
-            return None
-        label = self.scale.label(scores[0]) if num_responses == 1 else best_of(scores)
+        label = compared([float(part) for part in parts], scale=self.scale)
         return ReadVerdict(label=label, written=line, opens=start, opened=start, start=start)
 
 
@@ -305,23 +304,16 @@ class JSONForm(Declared):
         """Return the verdict in a text; None without a verdict."""
         for start, written in objects_in(text):
             try:
-                content = json.loads(written)
+                content = json.loads(written, parse_int=_integer)
             except (ValueError, RecursionError):
                 continue
-            label = self._label(content, num_responses=num_responses)
-            if label is not None:
+            scores = [_number(_at(content, self.scores, number=index + 1)) for index in range(num_responses)]
+            known = [score for score in scores if score is not None]
+            if len(known) == num_responses:
+                label = compared(known, scale=self.scale)
+                label = self._among_equal(content, known) if label == TIE else label
                 return ReadVerdict(label=label, written=self._shown(content), opens=start, opened=start, start=start)
         return None
-
-    def _label(self, content: Any, *, num_responses: int) -> str | None:
-        scores = [_number(_at(content, self.scores, number=index + 1)) for index in range(num_responses)]
-        known = [score for score in scores if score is not None and self.scale.holds(score)]
-        if len(known) < num_responses:
-            return None
-        if num_responses == 1:
-            return self.scale.label(known[0])
-        best = best_of(known)
-        return best if best != TIE else self._among_equal(content, known)
 
     def _among_equal(self, content: Any, scores: Sequence[float]) -> str:
         """Return the label of the preferred one of the responses with the highest score."""
@@ -355,8 +347,13 @@ def is_preference(label: str) -> bool:
     return label == TIE or (len(label) == 1 and "A" <= label <= "Z")
 
 
-def best_of(scores: Sequence[float]) -> str:
-    """Return the label of the response with the strictly highest score; `TIE` if several share it."""
+def compared(scores: Sequence[float], *, scale: Scale) -> str | None:
+    """Return the label of the response with the strictly highest score; `TIE` if several share it. Of one response, its
+    score from 1 to 10. None: a score is not on the scale."""
+    if not all(map(scale.holds, scores)):
+        return None
+    if len(scores) == 1:
+        return scale.label(scores[0])
     top = [index for index, score in enumerate(scores) if score == max(scores)]
     return label_of(top[0]) if len(top) == 1 else TIE
 
@@ -439,6 +436,11 @@ def _at(content: Any, path: Sequence[str], *, number: int) -> Any:
 
 def _numbered(text: str, number: int) -> str:
     return text.replace("{{number}}", str(number))
+
+
+def _integer(digits: str) -> int | float:
+    """Return an integer of JSON; one with more than `MAX_NUMBER_CHARS` characters is infinite."""
+    return int(digits) if len(digits) <= MAX_NUMBER_CHARS else math.inf
 
 
 def _number(value: Any) -> float | None:
