@@ -18,7 +18,7 @@ from tirjudge.claims import claims_of
 from tirjudge.concurrency import gather_fail_fast, gather_pair, map_concurrently
 from tirjudge.deadline import NEVER, Deadline, until
 from tirjudge.engines.base import Engine
-from tirjudge.errors import DeadlineExceeded
+from tirjudge.errors import DeadlineExceeded, RequestNotShown
 from tirjudge.formats import format_named
 from tirjudge.formats.attached import store_lines
 from tirjudge.formats.base import Format, response_names
@@ -140,7 +140,8 @@ class Judge:
 
         Raises:
             ValueError: the request offers tools, but this judge has none; or it names a function that is not offered; or its
-                mode is rules, but this judge has no checks; or the format cannot show the request.
+                mode is rules, but this judge has no checks.
+            RequestNotShown: the format cannot show the request.
             PromptTooLong: the request does not fit the model's context.
             DeadlineExceeded: the deadline passed before the model had written a turn. If the model had written a turn
                 but no verdict could be forced in time, the judgment abstains with reason `deadline`.
@@ -150,7 +151,7 @@ class Judge:
         if not self.tools and request.offers_tools and self.format.traits.takes_tools and not by_rules:
             raise ValueError(f'tools: "{request.tools}" given, but this judge has no tools; send "off"')
         if not by_rules:
-            self._check_shown(request)
+            self.check_shown(request)
             self.tools_of(request)
         started = time.perf_counter()
         deadline = deadline or Deadline.after(request.deadline_s)
@@ -285,17 +286,18 @@ class Judge:
         chosen = chosen_functions(self.functions, names=request.functions)
         return [replace(tool, functions=chosen) if isinstance(tool, PythonTool) else tool for tool in self.tools]
 
-    def _check_shown(self, request: JudgeRequest) -> None:
+    def check_shown(self, request: JudgeRequest) -> None:
         """Check that the format can show a request.
 
         Raises:
-            ValueError: it cannot.
+            RequestNotShown: it cannot. The message begins with the name of the field.
         """
-        if request.tools == "on" and not self.format.traits.takes_tools:
-            raise ValueError(f'tools: "on" given, but the format {self.format.name} has no tools; send "auto" or "off"')
-        refusal = self.format.traits.refusal(request)
+        format = self.format
+        if request.tools == "on" and not format.traits.takes_tools:
+            raise RequestNotShown(f'tools: "on" given, but the format {format.name} has no tools; send "auto" or "off"')
+        refusal = format.traits.refusal(request)
         if refusal is not None:
-            raise ValueError(refusal)
+            raise RequestNotShown(refusal)
 
     def _shown_tools(self, request: JudgeRequest) -> Sequence[Tool]:
         """Return the tools that the prompt presents."""

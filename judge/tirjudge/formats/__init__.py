@@ -18,6 +18,15 @@ DEFAULT_FORMAT = "tirjudge/2"
 """Format of a model whose checkpoint names none."""
 
 
+SUFFIX = ".toml"
+"""Suffix of format files."""
+
+
+def is_file(name: str) -> bool:
+    """Whether a name of a format is that of a user's file: `PATH.toml`, or `PATH.toml#HASH`."""
+    return name.endswith(SUFFIX) or f"{SUFFIX}#" in name
+
+
 @cache
 def format_named(name: str | None) -> Format:
     """Return the format with that name. None: the default format.
@@ -37,7 +46,7 @@ def format_named(name: str | None) -> Format:
         from tirjudge.formats.tirjudge_2 import FORMAT
 
         return FORMAT
-    from tirjudge.formats.declared import format_of_file, is_file, shipped_format, shipped_names
+    from tirjudge.formats.declared import format_of_file, shipped_format, shipped_names
 
     if is_file(name):
         return format_of_file(name)

@@ -391,8 +391,9 @@ _PARTS: dict[str, type[Declared]] = {
 
 
 def _first_problem(error: ValidationError) -> str:
-    """Return the first error as one line: where it is, and what it is."""
-    first = error.errors(include_url=False)[0]
+    """Return an error as one line: where it is, and what it is. Unknown fields come first: a misspelled field is also
+    missing."""
+    first = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
     names = [part for part in first["loc"] if isinstance(part, str)]
     place = ".".join(str(part + 1) if isinstance(part, int) else part for part in first["loc"])
     if first["type"] == "extra_forbidden":

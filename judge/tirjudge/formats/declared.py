@@ -14,15 +14,14 @@ from importlib import resources
 from pathlib import Path
 
 from tirjudge.control_tokens import ControlTokens
+from tirjudge.errors import PromptTooLong, RequestNotShown
+from tirjudge.formats import SUFFIX
 from tirjudge.formats.base import Forcing, FormatTraits, FoundVerdict, Stops
 from tirjudge.formats.declaration import SECTIONS, SLOT, FormatFile, PromptPart, parse_format, read_format_file
 from tirjudge.formats.texts import elide
 from tirjudge.prompt_messages import PromptMessage
 from tirjudge.tools.base import Bindings, Tool
 from tirjudge.types import TIE, ChatMessage, Completion, JudgeRequest, Mode, ToolCall, ToolResult, label_of, prompt_text
-
-SUFFIX = ".toml"
-"""Suffix of format files."""
 
 NUM_HEX = 12
 """Number of hex digits of the hash in the name of a format from a user's file."""
@@ -72,6 +71,11 @@ class DeclaredFormat:
         control_tokens: ControlTokens,
     ) -> list[PromptMessage]:
         chosen = self.prompt_for(request)
+        if chosen.num_responses not in (None, len(order)):
+            raise PromptTooLong(
+                f"the format {self.name} shows exactly {chosen.num_responses} responses in a prompt, but they do not fit; "
+                "raise context_tokens or group_size of the profile (judge.json)"
+            )
         broken = control_tokens.served.broken
 
         def shown(text: str, limit: int) -> str:
@@ -109,11 +113,11 @@ class DeclaredFormat:
         """Return the prompt for a request.
 
         Raises:
-            ValueError: no prompt shows the request.
+            RequestNotShown: no prompt shows the request.
         """
         found = self._fitting(request)
         if found is None or request.criteria is not None:
-            raise ValueError(self._refusal(request))
+            raise RequestNotShown(self._refusal(request))
         return found
 
     def bindings(self, request: JudgeRequest, *, order: Sequence[int]) -> Bindings:
@@ -245,11 +249,6 @@ def format_of_file(given: str) -> DeclaredFormat:
     if expected not in ("", digits):
         raise ValueError(f"--format {path}: the file has changed since: its hash is {digits}, not {expected}")
     return DeclaredFormat(f"{path}#{digits}", file=file)
-
-
-def is_file(given: str) -> bool:
-    """Whether a name of a format is that of a user's file."""
-    return given.endswith(SUFFIX) or f"{SUFFIX}#" in given
 
 
 def _folder():
