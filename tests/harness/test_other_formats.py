@@ -54,7 +54,9 @@ def test_requests_that_the_format_cannot_show_are_reported(tmp_path: Path) -> No
     with serving_chat(longer) as chat:
         done = judge_file(chat, tmp_path, "--tools", "off", format="mt-bench-single")
     assert done.status == 1
-    assert "mode: pairwise given, but the format mt-bench-single has no prompt for it; its modes: pointwise" in done.stderr
+    assert (
+        "mode: pairwise given, but the format mt-bench-single has no prompt for it; its modes: pointwise" in done.stderr
+    )
     assert chat.bodies == []
 
 
@@ -106,7 +108,9 @@ def test_a_random_model_abstains_in_the_format_of_another_judge(random_checkpoin
 
 def test_candidates_are_ranked_by_the_scores_of_another_judge(tmp_path: Path) -> None:
     rows = tmp_path / "rows.jsonl"
-    rows.write_text(json.dumps({"id": "a", "prompt": "Which is longest?", "responses": ["one", "eleven", "six"]}) + "\n")
+    rows.write_text(
+        json.dumps({"id": "a", "prompt": "Which is longest?", "responses": ["one", "eleven", "six"]}) + "\n"
+    )
 
     def score(conversation: str) -> str:
         response = conversation.partition("Response to evaluate:\n")[2].partition("\n")[0]

@@ -60,7 +60,7 @@ MAX_SHOWN = 26
 """Maximum number of responses with a placeholder of their own."""
 
 
-class Source(Declared):
+class SourcePart(Declared):
     """Where the words of a format come from."""
 
     repository: str
@@ -73,7 +73,7 @@ class Source(Declared):
     """Licence of the repository, as an SPDX identifier."""
 
 
-class Sampling(Declared):
+class SamplingPart(Declared):
     """How the authors sample."""
 
     temperature: float = Field(default=0.0, ge=0.0, le=2.0)
@@ -82,7 +82,7 @@ class Sampling(Declared):
     """Nucleus sampling mass."""
 
 
-class Message(Declared):
+class MessagePart(Declared):
     """A message of a prompt."""
 
     role: str = Field(default="user", min_length=1, max_length=40)
@@ -95,7 +95,7 @@ class Message(Declared):
     """Section without which the message is left out. None: the message is always there."""
 
     @model_validator(mode="after")
-    def _check_content(self) -> Message:
+    def _check_content(self) -> MessagePart:
         if self.conversation is (self.content is not None):
             raise ValueError("give content, or conversation = true")
         return self
@@ -110,7 +110,7 @@ class Listing(Declared):
     """Text between two responses."""
 
 
-class Example(Declared):
+class VerdictExample(Declared):
     """A text that the judge may write, and its verdict. `tirjudge formats test` reads it."""
 
     text: str
@@ -124,7 +124,7 @@ class Example(Declared):
 class PromptPart(Declared):
     """One prompt of a mode."""
 
-    message: tuple[Message, ...] = Field(min_length=1)
+    message: tuple[MessagePart, ...] = Field(min_length=1)
     """Messages, in order."""
     defaults: dict[Literal["reference", "rubric"], str] = Field(default_factory=dict)
     """Section -> text for requests that have none."""
@@ -203,7 +203,7 @@ class ModePart(Declared):
     """Forms of the verdict. The first one that finds a verdict counts."""
     verdict_after: str = ""
     """Mark such as `</think>`: if it occurs in a turn, only the text after its last occurrence is read."""
-    example: tuple[Example, ...] = Field(min_length=1)
+    example: tuple[VerdictExample, ...] = Field(min_length=1)
     """Texts of the judge with their verdicts, which are read when the file is loaded."""
 
     @property
@@ -252,9 +252,9 @@ class FormatFile(Declared):
     """Whether the words could not be compared with the source."""
     orders: Literal["single", "both"] = "single"
     """In how many orders the authors show two responses. It is not applied: use `--protocol` or `orders`."""
-    source: Source | None = None
+    source: SourcePart | None = None
     """Where the words come from. None: they are the user's own."""
-    sampling: Sampling = Sampling()
+    sampling: SamplingPart = SamplingPart()
     """How the authors sample."""
     pointwise: ModePart | None = None
     """Scores of single responses. None: not supported."""
@@ -372,15 +372,15 @@ def unknown(name: str, *, known: Collection[str], what: str, shown: str = "%s") 
 _LISTED = ("response", "number", "letter")
 
 _PARTS: dict[str, type[Declared]] = {
-    "source": Source,
-    "sampling": Sampling,
+    "source": SourcePart,
+    "sampling": SamplingPart,
     "pointwise": ModePart,
     "pairwise": ModePart,
     "listwise": ModePart,
     "prompt": PromptPart,
-    "message": Message,
+    "message": MessagePart,
     "responses": Listing,
-    "example": Example,
+    "example": VerdictExample,
     "label": LabelForm,
     "number": NumberForm,
     "line": LineForm,

@@ -237,7 +237,7 @@ def format_of_file(given: str) -> DeclaredFormat:
 
     Args:
         given: `PATH.toml`, or the name of a format that this function returned: `PATH.toml#HASH`, with the first
-            digits of the hash, so that a run does not go on with a changed file.
+            digits of the hash, so that a run does not continue with a changed file.
 
     Raises:
         ValueError: the file cannot be read, is not a format, or has another hash.
