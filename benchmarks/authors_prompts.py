@@ -162,6 +162,12 @@ def imported(name: str) -> Any:
     return importlib.import_module(name)
 
 
+def package_of(name: str, folder: Path) -> None:
+    """Make the modules of a folder importable as a package, without running the package's `__init__`."""
+    sys.modules[name] = package = ModuleType(name)
+    package.__path__ = [str(folder)]
+
+
 # What the authors' code makes of a row: key -> function. A key is NAME MODE, with the sections of the request.
 
 
@@ -231,13 +237,10 @@ def arena_hard(root: Path) -> dict[str, Render]:
 
 
 def prometheus(root: Path) -> dict[str, Render]:
-    sys.path.insert(0, str(root / "libs/prometheus-eval"))
     sys.modules["fastchat"] = ModuleType("fastchat")
     sys.modules["fastchat.conversation"] = conversation = ModuleType("fastchat.conversation")
     conversation.get_conv_template = None  # type: ignore[attr-defined]
-    package = ModuleType("prometheus_eval")
-    package.__path__ = [str(root / "libs/prometheus-eval/prometheus_eval")]
-    sys.modules["prometheus_eval"] = package
+    package_of("prometheus_eval", root / "libs/prometheus-eval/prometheus_eval")
     judge = imported("prometheus_eval.judge")
     prompts = imported("prometheus_eval.prompts")
     judge.batch_completions_with_retries = capture
@@ -326,8 +329,7 @@ def compass_judger(root: Path) -> dict[str, Render]:
 
 
 def rm_r1(root: Path) -> dict[str, Render]:
-    sys.path.insert(0, str(root / "eval/RM-Bench"))
-    module = _reward_bench_module(root / "eval/RM-Bench/rewardbench", "generative")
+    module = reward_bench_module(root / "eval/RM-Bench/rewardbench", "generative")
 
     def of(modifier: str) -> Render:
         def render(row: Mapping[str, Any]) -> list[Message]:
@@ -342,8 +344,8 @@ def rm_r1(root: Path) -> dict[str, Render]:
 
 
 def reward_bench(root: Path) -> dict[str, Render]:
-    first = _reward_bench_module(root / "rewardbench", "generative")
-    second = _reward_bench_module(root / "rewardbench", "generative_v2")
+    first = reward_bench_module(root / "rewardbench", "generative")
+    second = reward_bench_module(root / "rewardbench", "generative_v2")
     second.chat_completion = capture
 
     def ranking(row: Mapping[str, Any]) -> list[Message]:
@@ -367,24 +369,18 @@ def reward_bench(root: Path) -> dict[str, Render]:
     }
 
 
-def _reward_bench_module(folder: Path, name: str) -> Any:
+def reward_bench_module(folder: Path, name: str) -> Any:
     """Load one module of the package rewardbench without the others, which need the weights of models."""
     sys.modules["fastchat"] = ModuleType("fastchat")
     sys.modules["fastchat.conversation"] = conversation = ModuleType("fastchat.conversation")
     conversation.get_conv_template = None  # type: ignore[attr-defined]
-    package = ModuleType("rewardbench")
-    package.__path__ = [str(folder)]
-    sys.modules["rewardbench"] = package
+    package_of("rewardbench", folder)
     return imported(f"rewardbench.{name}")
 
 
 def code_judge_bench(root: Path) -> dict[str, Render]:
-    package = ModuleType("src")
-    package.__path__ = [str(root / "src")]
-    sys.modules["src"] = package
-    for inner in ("models", "tasks"):
-        sys.modules[f"src.{inner}"] = part = ModuleType(f"src.{inner}")
-        part.__path__ = [str(root / "src" / inner)]
+    for name in ("src", "src.models", "src.tasks"):
+        package_of(name, root / name.replace(".", "/"))
     pairwise = imported("src.models.pairwise").PairwiseModel
     task = imported("src.tasks.codegen").CodeGenTask
 
@@ -398,8 +394,7 @@ def code_judge_bench(root: Path) -> dict[str, Render]:
 
 def judge_lm(root: Path) -> dict[str, Render]:
     for name in ("judgelm", "judgelm.llm_judge"):
-        sys.modules[name] = package = ModuleType(name)
-        package.__path__ = [str(root / name.replace(".", "/"))]
+        package_of(name, root / name.replace(".", "/"))
     sys.modules["judgelm.model"] = model = ModuleType("judgelm.model")
     model.load_model = lambda *given, **named: (None, capture)  # type: ignore[attr-defined]
     common = imported("judgelm.llm_judge.common")
@@ -426,7 +421,7 @@ def judge_lm(root: Path) -> dict[str, Render]:
 
 
 def panda_lm(root: Path) -> dict[str, Render]:
-    module = _module_of(root / "pandalm/utils/pandalm_inference.py")
+    module = module_of(root / "pandalm/utils/pandalm_inference.py")
     source = (root / "pandalm/utils/pandalm_inference.py").read_text(encoding="utf-8")
     provider = object.__new__(module.PandaLMBatchInferenceProvider)
     provider.pattern = re.compile(
@@ -441,9 +436,7 @@ def panda_lm(root: Path) -> dict[str, Render]:
 
 
 def reward_anything(root: Path) -> dict[str, Render]:
-    package = ModuleType("rewardanything")
-    package.__path__ = [str(root / "rewardanything")]
-    sys.modules["rewardanything"] = package
+    package_of("rewardanything", root / "rewardanything")
     module = imported("rewardanything.processing")
 
     def of(number: int) -> Render:
@@ -458,7 +451,7 @@ def reward_anything(root: Path) -> dict[str, Render]:
 
 
 def genrm(root: Path) -> dict[str, Render]:
-    module = _module_of(root / "responses_api_models/genrm_model/app.py")
+    module = module_of(root / "responses_api_models/genrm_model/app.py")
 
     class Base:
         def _preprocess_chat_completion_create_params(self, request: Any, body: dict[str, Any]) -> dict[str, Any]:
@@ -479,7 +472,8 @@ def genrm(root: Path) -> dict[str, Render]:
     return {"nemotron-genrm pairwise": of(principle=False), "nemotron-genrm pairwise rubric": of(principle=True)}
 
 
-def _module_of(file: Path) -> Any:
+def module_of(file: Path) -> Any:
+    """Load one file as a module."""
     spec = spec_from_file_location(file.stem, file)
     assert spec is not None
     assert spec.loader is not None

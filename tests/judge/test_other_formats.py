@@ -1,7 +1,8 @@
 """The declared formats render the prompts of their authors' code, and read verdicts as it does.
 
 `other_formats/prompts.json` has hashes of what the authors' code makes of `other_formats/rows.json`
-(`benchmarks/authors_prompts.py`).
+(`benchmarks/authors_prompts.py`), and `other_formats/verdicts.json` has texts with the verdicts that it reads
+(`benchmarks/authors_verdicts.py`).
 """
 
 import hashlib
@@ -27,6 +28,7 @@ from tirjudge.types import ChatMessage, Criterion, JudgeRequest, Judgment, Mode,
 FOLDER = Path(__file__).parent / "other_formats"
 ROWS = json.loads((FOLDER / "rows.json").read_text(encoding="utf-8"))
 PROMPTS = json.loads((FOLDER / "prompts.json").read_text(encoding="utf-8"))
+VERDICTS = json.loads((FOLDER / "verdicts.json").read_text(encoding="utf-8"))
 NUM_SHOWN = {Mode.POINTWISE: 1, Mode.PAIRWISE: 2, Mode.LISTWISE: 4}
 
 
@@ -75,6 +77,18 @@ def test_shipped_formats_name_their_source(name: str) -> None:
 
 
 # Verdicts
+
+
+@pytest.mark.parametrize("key", VERDICTS)
+def test_generated_texts_are_read_as_the_authors_read_them(key: str) -> None:
+    name, mode = key.split()
+    differing = [
+        (text, expected, found)
+        for text, expected in VERDICTS[key]
+        if (found := label(name, text, mode=Mode(mode))) != expected
+    ]
+    assert differing == []
+    assert any(expected for _, expected in VERDICTS[key])
 
 
 @pytest.mark.parametrize(

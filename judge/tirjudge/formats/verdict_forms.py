@@ -20,6 +20,9 @@ from tirjudge.types import TIE, label_of
 MAX_NUMBER_CHARS = 16
 """Maximum length of a number in a verdict, in characters."""
 
+MAX_LABEL_CHARS = 16
+"""Maximum length of a label that was not offered, in characters."""
+
 MAX_SKIPPED = 64
 """Maximum number of blanks and opening characters between a mark and its verdict."""
 
@@ -158,6 +161,9 @@ class LabelForm(Marked):
     """Text of the label -> letter of a response, `tie`, or a number if there is a scale."""
     scale: Scale | None = None
     """Scale of the numbers. None: the labels name responses."""
+    alphabet: str = ""
+    """Characters of labels. Any other text of these characters in the place of a label is a verdict that was not offered: if
+    it counts, the text has no verdict. Empty: other texts are ignored."""
     in_order: bool = False
     """Whether the first of `labels` that occurs counts, wherever it stands. False: `pick` decides."""
 
@@ -195,7 +201,10 @@ class LabelForm(Marked):
                     label[-1].isalnum() and text[end : end + 1].isalnum()
                 ):
                     return text[start:end], self.spellings[named]
-            return None
+            end = start
+            while end < min(len(text), start + MAX_LABEL_CHARS) and text[end] in self.alphabet:
+                end += 1
+            return (text[start:end], None) if end > start else None
 
         verdicts = self.found(text, read=label_at)
         if self.in_order:
