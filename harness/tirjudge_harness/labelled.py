@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tirjudge.right import TIED, ScoringRule, choices_by_order
+from tirjudge.right import ScoringRule, choices_by_order
 from tirjudge.types import MODEL_MODES, Mode
+from tirjudge.verdict import TIED
 from tirjudge_harness.benchmark import Benchmark
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.evaluation import Evaluation, evaluate

@@ -23,6 +23,7 @@ from tirjudge.errors import (
     DeadlineExceeded,
     EngineNotListening,
     EngineUnavailable,
+    RequestNotShown,
     SandboxBusy,
     SandboxUnavailable,
     TirjudgeError,
@@ -186,9 +187,10 @@ class Runner:
 
     def _count_failure(self, error: TirjudgeError, *, began: float) -> None:
         """Count a failure, and stop the run if further requests are pointless. `began`: start of the request, monotonic."""
-        if isinstance(error, RequestRefused):
+        if isinstance(error, RequestRefused | RequestNotShown):
             self._num_refused += 1
-            is_ours = error.problem.type in ("authentication_error", "permission_error")
+            kind = error.problem.type if isinstance(error, RequestRefused) else None
+            is_ours = kind in ("authentication_error", "permission_error")
             if is_ours or (self._num_refused >= MAX_FAILURES and not self.num_asked):
                 self._stop(f"the judge refuses the requests: {error}")
         elif isinstance(error, ServerNotListening | EngineNotListening):

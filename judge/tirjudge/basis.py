@@ -147,7 +147,7 @@ def _only_top(values: Mapping[str, CheckValue]) -> str | None:
 def _implies_score(value: CheckValue, label: str) -> bool:
     """Whether a value implies the written score: a boolean its half of the scale, a number the score nearest to it (a
     half is rounded up)."""
-    score = int(label)
+    score = float(label)
     if isinstance(value, bool):
         return (score >= GOOD_SCORE) is value
-    return math.floor(value + 0.5) == score
+    return math.floor(value + 0.5) == math.floor(score + 0.5)

@@ -27,6 +27,7 @@ from jinja2.utils import Namespace
 
 from tirjudge.control_tokens import tag_literals
 from tirjudge.errors import CheckpointError
+from tirjudge.prompt_messages import Prompt, chat_of
 from tirjudge.template_options import NO_THINKING, PROBE_TEXT, TemplateOptions, check_options
 
 CHATML = resources.files("tirjudge").joinpath("chatml.jinja").read_text(encoding="utf-8")
@@ -132,13 +133,13 @@ class ChatTemplate:
         """
         return self._rendered(messages, kwargs=self.kwargs, add_generation_prompt=add_generation_prompt)
 
-    def render_prompt(self, text: str) -> str:
-        """Render one user message up to the start of the answer.
+    def render_prompt(self, prompt: Prompt) -> str:
+        """Render a prompt up to the start of the answer.
 
         Raises:
             CheckpointError: the template failed.
         """
-        return self.render([{"role": "user", "content": text}])
+        return self.render(chat_of(prompt))
 
     def with_options(self, kwargs: TemplateOptions | None) -> ChatTemplate:
         """Return the template with other options.

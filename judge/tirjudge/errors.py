@@ -84,6 +84,10 @@ class RecordsUnavailable(TirjudgeError):
     """The records cannot be read or written."""
 
 
+class RequestNotShown(TirjudgeError, ValueError):
+    """The prompt format cannot show a request: it has no prompt for its mode, or no place for one of its texts."""
+
+
 class PromptTooLong(TirjudgeError, ValueError):
     """The rendered prompt does not fit the model's context."""
 

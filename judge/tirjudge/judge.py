@@ -18,7 +18,7 @@ from tirjudge.claims import claims_of
 from tirjudge.concurrency import gather_fail_fast, gather_pair, map_concurrently
 from tirjudge.deadline import NEVER, Deadline, until
 from tirjudge.engines.base import Engine
-from tirjudge.errors import DeadlineExceeded
+from tirjudge.errors import DeadlineExceeded, RequestNotShown
 from tirjudge.formats import format_named
 from tirjudge.formats.attached import store_lines
 from tirjudge.formats.base import Format, response_names
@@ -141,15 +141,17 @@ class Judge:
         Raises:
             ValueError: the request offers tools, but this judge has none; or it names a function that is not offered; or its
                 mode is rules, but this judge has no checks.
+            RequestNotShown: the format cannot show the request.
             PromptTooLong: the request does not fit the model's context.
             DeadlineExceeded: the deadline passed before the model had written a turn. If the model had written a turn
                 but no verdict could be forced in time, the judgment abstains with reason `deadline`.
             EngineUnavailable, SandboxUnavailable: the judgment could not be made.
         """
         by_rules = self.uses_rules(request)
-        if not self.tools and request.offers_tools and not by_rules:
+        if not self.tools and request.offers_tools and self.format.traits.takes_tools and not by_rules:
             raise ValueError(f'tools: "{request.tools}" given, but this judge has no tools; send "off"')
         if not by_rules:
+            self.check_shown(request)
             self.tools_of(request)
         started = time.perf_counter()
         deadline = deadline or Deadline.after(request.deadline_s)
@@ -240,9 +242,11 @@ class Judge:
         on_turn: Callable[[Turn], Awaitable[None]] | None,
         account: CallAccount,
     ) -> Rollout:
+        traits = self.format.traits
         temperature = request.temperature
         if temperature is None:
-            temperature = 0.0 if request.votes == 1 else self.profile.vote_temperature
+            own = traits.temperature or 0.0
+            temperature = own if request.votes == 1 or own else self.profile.vote_temperature
         seed = _seed(request.seed, prompt_ids, rollout_name(order, number))
         spec = RolloutSpec(
             mode=request.mode,
@@ -259,7 +263,7 @@ class Judge:
                 responses=shown_responses(request, labels=self.format.labels(request.mode, len(order)), order=order),
             ),
             profile=self.profile,
-            sampling=Sampling(max_tokens=0, temperature=temperature, seed=seed, logprobs=logprobs),
+            sampling=Sampling(max_tokens=0, temperature=temperature, top_p=traits.top_p, seed=seed, logprobs=logprobs),
             session=session,
             max_tool_calls=request.max_tool_calls,
             force_verdict=request.force_verdict,
@@ -275,12 +279,25 @@ class Judge:
         Raises:
             ValueError: the request names a function that is not offered.
         """
-        if not request.offers_tools:
+        if not request.offers_tools or not self.format.traits.takes_tools:
             return ()
         if request.functions is None:
             return self.tools
         chosen = chosen_functions(self.functions, names=request.functions)
         return [replace(tool, functions=chosen) if isinstance(tool, PythonTool) else tool for tool in self.tools]
+
+    def check_shown(self, request: JudgeRequest) -> None:
+        """Check that the format can show a request.
+
+        Raises:
+            RequestNotShown: it cannot. The message begins with the name of the field.
+        """
+        format = self.format
+        if request.tools == "on" and not format.traits.takes_tools:
+            raise RequestNotShown(f'tools: "on" given, but the format {format.name} has no tools; send "auto" or "off"')
+        refusal = format.traits.refusal(request)
+        if refusal is not None:
+            raise RequestNotShown(refusal)
 
     def _shown_tools(self, request: JudgeRequest) -> Sequence[Tool]:
         """Return the tools that the prompt presents."""
@@ -317,7 +334,7 @@ class Judge:
     ) -> list[int]:
         """Render and encode the prompt with at most `prompt_chars` characters of the question and `response_chars` of
         each response."""
-        text = self.format.render(
+        prompt = self.format.render(
             request,
             order=order,
             tools=self._shown_tools(request),
@@ -325,7 +342,7 @@ class Judge:
             response_chars=response_chars,
             control_tokens=await self.engine.tokenizer.control_tokens(_untrusted_texts(request, order=order)),
         )
-        return await self.engine.tokenizer.encode_prompt(text)
+        return await self.engine.tokenizer.encode_prompt(prompt)
 
 
 def _untrusted_texts(request: JudgeRequest, *, order: Sequence[int]) -> list[str]:

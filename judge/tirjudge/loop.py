@@ -8,6 +8,7 @@ generates tokens.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -253,37 +254,52 @@ async def _read_verdict(rollout: Rollout, spec: RolloutSpec, *, unclosed: str) -
     if found is None:
         return await _force_verdict(rollout, spec, unclosed=unclosed) if spec.force_verdict else rollout
     logprobs = await _label_logprobs(rollout, found, spec) if spec.read_probabilities else {}
-    return replace(rollout, label=found.label, label_logprobs=logprobs)
+    return replace(rollout, label=found.label, written=found.written, label_logprobs=logprobs)
 
 
 async def _label_logprobs(rollout: Rollout, found: FoundVerdict, spec: RolloutSpec) -> dict[str, float]:
     """Return the log-probability of each label at the position of the model's verdict; empty if not known."""
+    if found.spellings is None:
+        return await _spelling_logprobs(rollout, found, spec, spellings=spec.labels)
+    of_texts = await _spelling_logprobs(rollout, found, spec, spellings=tuple(found.spellings))
+    masses: dict[str, list[float]] = {}
+    for text, logprob in of_texts.items():
+        masses.setdefault(found.spellings[text], []).append(math.exp(logprob))
+    return {label: math.log(math.fsum(mass)) if any(mass) else -math.inf for label, mass in masses.items()}
+
+
+async def _spelling_logprobs(
+    rollout: Rollout, found: FoundVerdict, spec: RolloutSpec, *, spellings: Sequence[str]
+) -> dict[str, float]:
+    """Return the log-probability of each text that spells a label; empty if not known."""
     completion, engine = rollout.turns[found.turn].completion, spec.engine
+    if not spellings:
+        return {}
     if not engine.facts.constrains:
-        return label_logprobs(completion, start=found.start, labels=spec.labels)
+        return label_logprobs(completion, start=found.start, labels=spellings)
     place = await place_of_labels(
         completion.token_ids,
         completion.text,
         opens=found.opens,
         opened=found.opened,
         start=found.start,
-        labels=spec.labels,
-        closing=completion.text[found.start + len(found.label) :],
+        labels=spellings,
+        closing=completion.text[found.start + len(found.written or found.label) :],
         tokenizer=engine.tokenizer,
     )
     if place is None:
         return {}
     head = completion.token_ids[: place.num_ids]
     prefix = [*rollout.prompt_ids, *_ids_of(rollout.turns[: found.turn]), *head]
-    return await _read_labels_at(place, prefix, spec, turn=len(rollout.turns)) or {}
+    return await _read_labels_at(place, prefix, spec, labels=spellings, turn=len(rollout.turns)) or {}
 
 
 async def _read_labels_at(
-    place: LabelPlace, prefix: Sequence[int], spec: RolloutSpec, *, turn: int
+    place: LabelPlace, prefix: Sequence[int], spec: RolloutSpec, *, labels: Sequence[str], turn: int
 ) -> dict[str, float] | None:
     return await spec.engine.read_labels(
         prefix,
-        labels=spec.labels,
+        labels=labels,
         opening=place.opening,
         closing=place.closing,
         session=spec.session,
@@ -317,7 +333,7 @@ async def _force_verdict(rollout: Rollout, spec: RolloutSpec, *, unclosed: str) 
         tokenizer=engine.tokenizer,
     ) or LabelPlace(num_ids=len(opening))
     prefix = [*rollout.prompt_ids, *_ids_of(turns), *opening[: place.num_ids]]
-    logprobs = await _read_labels_at(place, prefix, spec, turn=len(turns))
+    logprobs = await _read_labels_at(place, prefix, spec, labels=spec.labels, turn=len(turns))
     if logprobs is None:
         return rollout
     label = max(logprobs, key=lambda name: logprobs[name])

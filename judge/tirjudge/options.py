@@ -68,7 +68,7 @@ FormatName = Annotated[
     typer.Option(
         "--format",
         envvar="TIRJUDGE_FORMAT",
-        help="Prompt format; default: the format of the checkpoint, or tirjudge/2.",
+        help="Prompt format: a name from `tirjudge formats list`, or a file; default: the checkpoint's, or tirjudge/2.",
     ),
 ]
 ChatTemplateKwargs = Annotated[

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Protocol
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError, field_validator, model_validator
 
 from tirjudge.errors import CheckpointError
-from tirjudge.formats import FIRST_FORMAT, format_named
+from tirjudge.formats import FIRST_FORMAT, format_named, is_file
 from tirjudge.template_options import TemplateOptions, check_options, shown_options
 
 LOOP_VERSION = 1
@@ -236,6 +236,8 @@ def read_checkpoint_file(checkpoint: Path) -> CheckpointFile:
         raise CheckpointError(f"{path}: {_first_problem(error)}") from error
     except OSError as error:
         raise CheckpointError(f"{path}: {error.strerror}") from error
+    if file.format is not None and is_file(file.format):
+        raise CheckpointError(f"{path}: format: {file.format} given, but a checkpoint names an installed format")
     try:
         found = format_named(file.format)
     except ValueError as error:

@@ -13,14 +13,11 @@ from statistics import fmean
 from typing import Literal
 
 from tirjudge.basis import combined_basis
-from tirjudge.types import Basis, Judgment, Mode, Rollout
-from tirjudge.verdict import SCORE_DIGITS
+from tirjudge.types import TIE, Basis, Judgment, Mode, Rollout
+from tirjudge.verdict import SCORE_DIGITS, TIED, shown_probabilities
 
 CountedOrders = Literal["first", "mean", "net", "all"]
 Result = Literal["right", "wrong", "tie", "none"]
-
-TIED = -1
-"""Sentinel for a tie, in place of the index of a response."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,7 +253,8 @@ def decisions_of(judgment: Judgment, *, asked: Sequence[int], needs_program: boo
                 Decision(
                     shown=shown,
                     best=None if verdict.best is None else asked[verdict.best],
-                    probabilities=tuple(verdict.probabilities.values()) or None,
+                    tied=verdict.label == TIE,
+                    probabilities=tuple(shown_probabilities(verdict.probabilities, num_shown=len(shown))) or None,
                     forced=verdict.forced,
                     basis=verdict.basis,
                 )
@@ -305,7 +303,7 @@ def decision_of(rollout: Rollout, *, shown: tuple[int, ...], mode: Mode, labels:
         return Decision(shown=shown, forced=rollout.forced)
     if mode is Mode.POINTWISE:
         return Decision(shown=shown, score=float(label))
-    return Decision(shown=shown, best=shown[labels.index(label)])
+    return Decision(shown=shown, tied=True) if label == TIE else Decision(shown=shown, best=shown[labels.index(label)])
 
 
 STRICT = ScoringRule(tie=0.0)

@@ -57,6 +57,9 @@ execution also fails."""
 GOOD_SCORE = 6
 """Lowest score in the upper half of the 1 to 10 scale."""
 
+TIE = "tie"
+"""Label of a verdict that calls the responses equally good. Only formats of other judges have it."""
+
 Basis = Literal["checked", "reasoned", "guessed"]
 """What a verdict rests on: values that a program printed, the model's reasoning, or hardly anything. `tirjudge.basis` defines
 it."""
@@ -352,6 +355,8 @@ class Rollout:
     """Ids of a forced verdict (tag and label). Empty: the model gave its own verdict, or gave none."""
     label: str | None = None
     """Label of the verdict as the model saw it. None: no verdict."""
+    written: str | None = None
+    """Text that the model wrote for the label, on its own scale. None: the label itself."""
     label_logprobs: dict[str, float] = field(default_factory=dict)
     """Label -> log-probability at the verdict position, over the full vocabulary. Empty: no verdict, or the engine does
     not return probabilities."""
@@ -944,9 +949,12 @@ class RolloutVerdict(Wire):
     """Verdict of one rollout."""
 
     label: str
-    """The label as the model saw it."""
+    """The label as the model saw it; `tie` if it called the responses equally good. Scores of other judges are mapped to
+    1 to 10."""
+    written: str | None = Field(default=None, exclude_if=is_none)
+    """Text that the model wrote for the label, such as a score on its own scale. None (omitted from JSON): the label."""
     best: int | None
-    """Index into the request of the response that the label names. None for pointwise."""
+    """Index into the request of the response that the label names. None for pointwise and for a tie."""
     score: float | None
     """Pointwise: the expected score, or the score as written without probabilities. None in other modes."""
     probabilities: dict[str, float]

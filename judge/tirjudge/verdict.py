@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -18,6 +18,7 @@ from tirjudge.basis import basis_of, combined_basis
 from tirjudge.types import (
     GOOD_SCORE,
     RULE,
+    TIE,
     Basis,
     JudgeRequest,
     Mode,
@@ -27,6 +28,9 @@ from tirjudge.types import (
     Verdict,
     label_of,
 )
+
+TIED = -1
+"""Choice of a vote that called the responses equally good, in place of the index of a response."""
 
 SCORE_DIGITS = 3
 """Decimal places of scores. The last digits of an engine vary with its batch and must not break ties."""
@@ -72,7 +76,7 @@ def expected_score(rollout: Rollout) -> float:
     """
     if not rollout.label_logprobs:
         return float(rollout.label or "")
-    return math.fsum(int(label) * p for label, p in rollout.label_probabilities.items())
+    return math.fsum(float(label) * p for label, p in rollout.label_probabilities.items())
 
 
 def rollout_verdict(vote: Vote, *, mode: Mode) -> RolloutVerdict | None:
@@ -83,7 +87,8 @@ def rollout_verdict(vote: Vote, *, mode: Mode) -> RolloutVerdict | None:
     pointwise = mode is Mode.POINTWISE
     return RolloutVerdict(
         label=rollout.label,
-        best=None if pointwise else vote.response_named(rollout.label),
+        written=rollout.written,
+        best=None if pointwise or rollout.label == TIE else vote.response_named(rollout.label),
         score=expected_score(rollout) if pointwise else None,
         probabilities=rollout.label_probabilities,
         label_mass=label_mass(rollout),
@@ -131,6 +136,8 @@ def preference_verdict(votes: Sequence[Vote], *, num_responses: int) -> Verdict:
         return abstention(votes)
     decisions = {majority([chosen(vote) for vote in cast]) for cast in by_order.values()}
     best = next(iter(decisions)) if len(decisions) == 1 else None
+    called_tie = best == TIED
+    best = None if called_tie else best
     mass = _mean_mass(counted)
     probabilities = confidence = None
     if mass is not None:
@@ -138,7 +145,7 @@ def preference_verdict(votes: Sequence[Vote], *, num_responses: int) -> Verdict:
         confidence = (max(probabilities) if best is None else probabilities[best]) * mass
     reason = None
     if best is None:
-        reason = "votes_split" if None in decisions else "orders_disagree"
+        reason = "judged_equal" if called_tie else "votes_split" if None in decisions else "orders_disagree"
     return Verdict(
         status="tie" if best is None else "decided",
         best=best,
@@ -154,10 +161,10 @@ def preference_verdict(votes: Sequence[Vote], *, num_responses: int) -> Verdict:
 
 
 def chosen(vote: Vote) -> int | None:
-    """Return the response that a pairwise or listwise vote chose; None if the vote does not count."""
+    """Return the response that a pairwise or listwise vote chose, or `TIED`; None if the vote does not count."""
     if vote.abstains_because is not None:
         return None
-    return vote.response_named(vote.rollout.label or "")
+    return TIED if vote.rollout.label == TIE else vote.response_named(vote.rollout.label or "")
 
 
 def _basis(counted: Sequence[Vote], *, mode: Mode) -> Basis | None:
@@ -174,7 +181,17 @@ def _mean_mass(counted: Sequence[Vote]) -> float | None:
 def _probability(vote: Vote, index: int) -> float:
     if index not in vote.order:
         return 0.0
-    return vote.rollout.label_probabilities[label_of(vote.order.index(index))]
+    of_shown = shown_probabilities(vote.rollout.label_probabilities, num_shown=len(vote.order))
+    return of_shown[vote.order.index(index)]
+
+
+def shown_probabilities(of_labels: Mapping[str, float], *, num_shown: int) -> list[float]:
+    """Return P(it is the best) of each shown response, in the order shown; empty if not known. The responses share the
+    probability of a tie."""
+    if not of_labels:
+        return []
+    share = of_labels.get(TIE, 0.0) / num_shown
+    return [of_labels[label_of(place)] + share for place in range(num_shown)]
 
 
 def pointwise_verdict(votes: Sequence[Vote], *, num_responses: int) -> Verdict:
@@ -234,7 +251,7 @@ def _top_probability(by_response: Sequence[Sequence[Rollout]], *, label: str | N
 
 
 def _good_mass(rollout: Rollout) -> float:
-    return math.fsum(p for label, p in rollout.label_probabilities.items() if int(label) >= GOOD_SCORE)
+    return math.fsum(p for label, p in rollout.label_probabilities.items() if float(label) >= GOOD_SCORE)
 
 
 def bye(index: int, *, num_responses: int) -> Verdict:

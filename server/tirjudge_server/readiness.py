@@ -21,7 +21,7 @@ from tirjudge.errors import (
 from tirjudge.http.exchange import EngineRefused
 from tirjudge.judge import Judge
 from tirjudge.tools.python import Sandbox
-from tirjudge.types import JudgeRequest, Judgment, Mode
+from tirjudge.types import MODEL_MODES, JudgeRequest, Judgment, Mode
 from tirjudge_server.circuit import Circuit
 
 TRIAL_S = 60.0
@@ -34,6 +34,9 @@ TRIAL = JudgeRequest(
     deadline_s=TRIAL_S,
 )
 """The trial is a complete judgment, so it proves that the engine works."""
+
+GUIDANCE = {"reference": "It rains.", "rubric": "The better sentence has no comma."}
+"""Texts of the trial for formats that need them."""
 
 TRIAL_PROGRAM = "print(1)"
 """The trial also runs this program, because the model may not write one."""
@@ -129,11 +132,23 @@ class Readiness:
             self.engine.succeeded()
             return
         tools = "off" if judge.sandbox is None else "auto"
-        await judge.judge(TRIAL.model_copy(update={"tools": tools}))
+        await judge.judge(trial_for(judge).model_copy(update={"tools": tools}))
         self.engine.succeeded()
 
     def _circuit_of(self, error: TirjudgeError) -> Circuit:
         return self.sandbox if isinstance(error, SandboxUnavailable) else self.engine
+
+
+def trial_for(judge: Judge) -> JudgeRequest:
+    """Return the trial in the first mode that the format of the judge can show, with the texts that it needs."""
+    modes = (TRIAL.mode, *(mode for mode in MODEL_MODES if mode is not TRIAL.mode))
+    names = [[], *([name] for name in GUIDANCE), list(GUIDANCE)]
+    trials = [
+        TRIAL.model_copy(update={"mode": mode} | {name: GUIDANCE[name] for name in given})
+        for mode in modes
+        for given in names
+    ]
+    return next((trial for trial in trials if judge.format.traits.refusal(trial) is None), TRIAL)
 
 
 async def _try_sandbox(sandbox: Sandbox) -> None:

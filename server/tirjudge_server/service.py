@@ -12,7 +12,7 @@ from typing import Protocol
 
 from tirjudge.concurrency import map_concurrently
 from tirjudge.deadline import Deadline, until
-from tirjudge.errors import DeadlineExceeded, logged
+from tirjudge.errors import DeadlineExceeded, RequestNotShown, logged
 from tirjudge.http.protocol import invalid, shown
 from tirjudge.http.trace_context import carrying
 from tirjudge.http.workers import Worker
@@ -209,7 +209,7 @@ class JudgeService:
 
         Raises:
             Refused: the request names a different model or an unknown function, needs tools that the judge does not have,
-                comes with evidence that it cannot query, or exceeds `cost_limits`.
+                comes with evidence that it cannot query, cannot be shown by the format, or exceeds `cost_limits`.
             ShuttingDown: the server is shutting down.
         """
         self.draining.check()
@@ -224,7 +224,13 @@ class JudgeService:
         except ValueError as error:
             message = f"{error}; this server runs without --checks"
             raise Refused(invalid(message, param="mode", code="no_checks")) from error
-        if not self.judge.tools and request.tools != "off":
+        try:
+            self.judge.check_shown(request)
+        except RequestNotShown as error:
+            field = str(error).partition(":")[0]
+            raise Refused(invalid(str(error), param=field, code="not_shown_by_format")) from error
+        takes_tools = self.judge.format.traits.takes_tools
+        if not self.judge.tools and request.tools != "off" and takes_tools:
             message = f'tools: "{request.tools}" given, but this server runs without a sandbox; use "off"'
             raise Refused(invalid(message, param="tools", code="no_sandbox"))
         self.check_functions(request.functions if request.offers_tools else None)

@@ -22,7 +22,7 @@ from tirjudge.control_tokens import FAMILIES, tag_literals, tags_in
 from tirjudge.engines.chat import BORDER, messages_of, places_of
 from tirjudge.engines.chat_wire import ChatChoice
 from tirjudge.engines.scripted import ByteTokenizer
-from tirjudge.formats import tirjudge_1, tirjudge_2
+from tirjudge.formats import format_named, tirjudge_1, tirjudge_2
 from tirjudge.formats.blocks import SCORES
 from tirjudge.formats.texts import as_served, neutralise
 from tirjudge.integrations.detemplate import detemplate
@@ -225,6 +225,17 @@ def _guided(text: str) -> object:
     return tirjudge_1.FORMAT.render_prompt(Mode.POINTWISE, tools=False, max_tool_calls=0, **asked, **limits)
 
 
+def _read_declared(text: str) -> object:
+    """Read verdicts of all forms: labels and numbers in brackets and at the end, lines, and JSON."""
+    names = ("mt-bench-pair", "mt-bench-single", "arena-hard", "prometheus-2", "rm-r1-instruct", "reward-bench-2")
+    formats = [format_named(name) for name in (*names, "judgelm", "pandalm", "compassjudger-2", "rewardanything")]
+    return [
+        each.find_verdict([text], mode=mode, labels=("A", "B"))
+        for each in formats
+        for mode in (Mode.POINTWISE, Mode.PAIRWISE, Mode.LISTWISE)
+    ]
+
+
 def _checked(kind: str, **given: Any) -> Callable[[str], object]:
     return lambda text: CHECKS[kind](text, **given)
 
@@ -324,7 +335,7 @@ INVENTORY: dict[str, Case | str] = {
     ),
     "tirjudge.engines.chat:ChatEngine._cut": "searches a few trusted stop strings once each",
     "tirjudge.engines.chat_thoughts:unopened_thought": "searches a few fixed tags once each",
-    "tirjudge.engines.chat:_parts": Case(
+    "tirjudge.engines.chat:_split": Case(
         lambda text: messages_of(_tokens(text)), runs("a||", "a|b|", "x", before="q|", after="a|"), first_size=1 << 15
     ),
     "tirjudge.engines.chat:places_of": Case(
@@ -354,6 +365,20 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge.labels:_Spellings.tokens_after": _OURS,
     "tirjudge.judge:_Session._best_of": _OURS,
     "tirjudge.judge:_Session._group_size": _OURS,
+    "tirjudge.formats.declaration:SLOT": "trusted templates; inserted texts are not searched",
+    "tirjudge.formats.declaration:module": "difflib: at most 40 characters of a format file, which the user gives",
+    "tirjudge.formats.declaration:ModePart.read": Case(_read_declared, ODD | runs("</think>", "</think", "<think>")),
+    "tirjudge.formats.verdict_forms:*": Case(
+        _read_declared,
+        ODD
+        | runs("[", "[[", "[[A", "[[A]]", "[[A>", "[[1", "[[1.", "[[1.1]]", "]", "1", "1 ", "1,", "A", "(", "[RESULT]")
+        | runs("Result:", "\nResult:", "Score: (", "**Result:** ", " ", "\n", "[(", before="[RESULT]")
+        | runs("{", "}", '"', "\\", '{"', '{"a":', '{"scores":{', "{}", "[", '{"a":1}')
+        | runs("1", before='{"scores": {"model-1": ', after="}}")
+        | halves("{", "}")
+        | halves('{"a":', "}")
+        | mixed("[[A]]", "[[B]]", "[RESULT]", "{", "}", " "),
+    ),
     "tirjudge.formats.tirjudge_1:_block": Case(
         lambda text: tirjudge_1.FORMAT.blocks(text, names=("python",)), ODD | FENCES
     ),

@@ -165,18 +165,18 @@ def _of_scores(judged: JudgedExample, compared: Sequence[tuple[int, ...]]) -> li
     return found
 
 
-def _probability_of_more(first: Mapping[int, float], second: Mapping[int, float]) -> float:
+def _probability_of_more(first: Mapping[float, float], second: Mapping[float, float]) -> float:
     """Return P(first > second) + P(first = second) / 2."""
     more = sum(p * q for score, p in first.items() for other, q in second.items() if score > other)
     equal = sum(p * second.get(score, 0.0) for score, p in first.items())
     return min(1.0, more + equal / 2)
 
 
-def _mean(distribution: Mapping[int, float]) -> float:
+def _mean(distribution: Mapping[float, float]) -> float:
     return math.fsum(score * p for score, p in distribution.items())
 
 
-def _distributions(judged: JudgedExample) -> dict[int, dict[int, float]]:
+def _distributions(judged: JudgedExample) -> dict[int, dict[float, float]]:
     """Return the distribution of each response, score -> probability, as the mean over its votes."""
     verdicts: dict[int, list[RolloutVerdict]] = defaultdict(list)
     for judgment, decisions in judged.by_judgment():
@@ -185,8 +185,8 @@ def _distributions(judged: JudgedExample) -> dict[int, dict[int, float]]:
                 verdicts[decision.shown[0]].append(rollout.verdict)
     return {
         index: {
-            int(label): fmean(vote.probabilities.get(label, 0.0) for vote in votes)
-            for label in sorted({label for vote in votes for label in vote.probabilities}, key=int)
+            float(label): fmean(vote.probabilities.get(label, 0.0) for vote in votes)
+            for label in sorted({label for vote in votes for label in vote.probabilities}, key=float)
         }
         for index, votes in verdicts.items()
     }

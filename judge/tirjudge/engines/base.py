@@ -11,6 +11,7 @@ from tirjudge.control_tokens import ControlTokens
 from tirjudge.errors import CheckpointError
 from tirjudge.http.workers import Worker
 from tirjudge.labels import Generates, read_labels
+from tirjudge.prompt_messages import Prompt
 from tirjudge.template_options import TemplateOptions
 from tirjudge.types import Completion, Sampling
 
@@ -23,9 +24,13 @@ class Tokenizer(Protocol):
         """Encode a piece of text in the middle of a sequence, without adding special tokens."""
         ...
 
-    async def encode_prompt(self, text: str) -> list[int]:
-        """Encode one user message in the model's chat template, up to the start of the answer. The template writes all
-        special tokens; encoding adds none."""
+    async def encode_prompt(self, prompt: Prompt) -> list[int]:
+        """Encode a prompt in the model's chat template, up to the start of the answer. The template writes all special
+        tokens; encoding adds none.
+
+        Raises:
+            CheckpointError: the template refuses the messages, such as a role that it does not have.
+        """
         ...
 
     async def chat_template_kwargs(self) -> TemplateOptions | None:

@@ -1,9 +1,9 @@
 """Engine for any `/v1/chat/completions` endpoint: OpenAI, Gemini, Anthropic, Ollama, llama.cpp, vLLM.
 
 The loop works on ids. In this engine each character is an id, and the id `BORDER` precedes and follows each text of the
-model. A sequence can then be converted back to a conversation: the prompt is a user message, each text of the model
-is an assistant message, and each tool output is a user message. Every such API supports this, and no API has to
-continue a partial message.
+model. A sequence can then be converted back to a conversation: the prompt is a user message, or messages whose roles
+are between two ids `ROLE`; each text of the model is an assistant message, and each tool output is a user message. Every
+such API supports this, and no API has to continue a partial message.
 
 Notes:
 
@@ -55,12 +55,16 @@ from tirjudge.http.trace_context import trace_headers
 from tirjudge.model import EngineKind, EngineOptions, Model
 from tirjudge.prices import Prices
 from tirjudge.profile import Profile
+from tirjudge.prompt_messages import Prompt
 from tirjudge.types import Completion, Sampling, TokenAlternatives, TokenUsage
 
 logger = logging.getLogger(__name__)
 
 BORDER = 0x110000
 """Id before and after each text of the model. Smaller ids are characters."""
+
+ROLE = BORDER + 1
+"""Id before and after the role of a message of the prompt."""
 
 CHECK_ATTEMPTS = 3
 """Number of attempts of a check while the endpoint is busy or fails."""
@@ -131,8 +135,11 @@ class CharacterTokenizer:
     async def encode(self, text: str) -> list[int]:
         return [ord(character) for character in text]
 
-    async def encode_prompt(self, text: str) -> list[int]:
-        return [ord(character) for character in text]
+    async def encode_prompt(self, prompt: Prompt) -> list[int]:
+        if isinstance(prompt, str):
+            return [ord(character) for character in prompt]
+        marked = ((ROLE, *map(ord, message.role), ROLE, *map(ord, message.content)) for message in prompt)
+        return [token_id for message in marked for token_id in message]
 
     async def chat_template_kwargs(self) -> None:
         return None
@@ -145,10 +152,10 @@ class CharacterTokenizer:
         return {text: (ord(text),) if len(text) == 1 else () for text in texts}
 
     async def token_bytes(self, token_ids: Sequence[int]) -> list[bytes | None]:
-        return [b"" if i == BORDER else chr(i).encode() for i in token_ids]
+        return [b"" if i >= BORDER else chr(i).encode() for i in token_ids]
 
     def decode(self, token_ids: Sequence[int]) -> str:
-        return "".join(chr(i) for i in token_ids if i != BORDER)
+        return "".join(chr(i) for i in token_ids if i < BORDER)
 
 
 class ChatEngine(BaseEngine):
@@ -378,24 +385,36 @@ FILTERED = Completion(
 
 
 def messages_of(token_ids: Sequence[int]) -> list[dict[str, str]]:
-    """Convert a sequence to a conversation. Empty messages are omitted, because APIs reject them."""
-    prompt, *rest = _parts(token_ids)
-    messages = [{"role": "user", "content": prompt}]
+    """Convert a sequence to a conversation. Empty messages are omitted, because APIs reject them. Messages of a prompt with
+    roles are kept as they are."""
+    num_prompt = token_ids.index(BORDER) if BORDER in token_ids else len(token_ids)
+    written = _written_messages(token_ids[num_prompt:])
+    if token_ids[:1] and token_ids[0] == ROLE:
+        _, *marked = _split(token_ids[:num_prompt], at=ROLE)
+        prompt = zip(marked[::2], marked[1::2], strict=True)
+        return [*({"role": role, "content": content} for role, content in prompt), *_merged(written)]
+    (prompt_text,) = _split(token_ids[:num_prompt], at=BORDER)
+    return _merged([{"role": "user", "content": prompt_text}, *written])
+
+
+def _written_messages(token_ids: Sequence[int]) -> list[dict[str, str]]:
+    """Return the texts of the model, and the texts that follow them, as messages."""
+    messages: list[dict[str, str]] = []
+    _, *rest = _split(token_ids, at=BORDER)
     for text, observation in zip(rest[::2], rest[1::2], strict=True):
         written = text.removesuffix(OUTPUT_FENCE).rstrip() or text
         messages.append({"role": "assistant", "content": written})
         if observation:
             output = OUTPUT_FENCE + observation.removeprefix(f"\n{OUTPUT_FENCE}")
             messages.append({"role": "user", "content": OUTPUT_OF_PROGRAM + output.rstrip()})
-    return _merged(messages)
+    return messages
 
 
-def _parts(token_ids: Sequence[int]) -> list[str]:
-    """Split a sequence at the borders: the prompt, then alternately a text of the model and the text that follows
-    it."""
+def _split(token_ids: Sequence[int], *, at: int) -> list[str]:
+    """Split a sequence at an id. After the first border follow alternately a text of the model and the text after it."""
     parts, start = [], 0
     for index, token_id in enumerate(token_ids):
-        if token_id == BORDER:
+        if token_id == at:
             parts.append("".join(map(chr, token_ids[start:index])))
             start = index + 1
     return [*parts, "".join(map(chr, token_ids[start:]))]

@@ -29,6 +29,7 @@ from tirjudge.engines.fleet_worker import EngineWorker, RemoteEngine, Weights, W
 from tirjudge.engines.vllm import ServedModel
 from tirjudge.errors import CheckpointError, EngineUnavailable, TirjudgeError, TurnRefused, logged
 from tirjudge.http.workers import least_busy
+from tirjudge.prompt_messages import Prompt
 from tirjudge.template_options import TemplateOptions
 from tirjudge.types import Completion, Sampling
 
@@ -395,8 +396,8 @@ class FleetTokenizer:
     async def encode(self, text: str) -> list[int]:
         return await self._fleet.tokenize(lambda tokenizer: tokenizer.encode(text))
 
-    async def encode_prompt(self, text: str) -> list[int]:
-        return await self._fleet.tokenize(lambda tokenizer: tokenizer.encode_prompt(text))
+    async def encode_prompt(self, prompt: Prompt) -> list[int]:
+        return await self._fleet.tokenize(lambda tokenizer: tokenizer.encode_prompt(prompt))
 
     async def chat_template_kwargs(self) -> TemplateOptions | None:
         return await self._fleet.tokenize(lambda tokenizer: tokenizer.chat_template_kwargs())

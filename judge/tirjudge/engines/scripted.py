@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from tirjudge.control_tokens import FAMILIES, ControlTokens
 from tirjudge.engines.base import BaseEngine
 from tirjudge.errors import EngineUnavailable
+from tirjudge.prompt_messages import Prompt
 from tirjudge.types import Completion, Sampling
 
 END_OF_TURN = 256
@@ -24,8 +25,11 @@ class ByteTokenizer:
     async def encode(self, text: str) -> list[int]:
         return list(text.encode())
 
-    async def encode_prompt(self, text: str) -> list[int]:
-        return list(text.encode())
+    async def encode_prompt(self, prompt: Prompt) -> list[int]:
+        """Encode the text of a prompt; of messages, each text after its role in brackets."""
+        if isinstance(prompt, str):
+            return list(prompt.encode())
+        return list("\n".join(f"[{message.role}]\n{message.content}" for message in prompt).encode())
 
     async def chat_template_kwargs(self) -> None:
         return None

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer, decoders
 from tirjudge.chat_template import CHATML, ChatTemplate, refuse_channels
 from tirjudge.control_tokens import ControlTokens
 from tirjudge.errors import CheckpointError
+from tirjudge.prompt_messages import Prompt
 from tirjudge.template_options import TemplateOptions
 from tirjudge.types import Completion
 
@@ -75,8 +76,8 @@ class LocalTokenizer:
     async def encode(self, text: str) -> list[int]:
         return self.encode_now(text)
 
-    async def encode_prompt(self, text: str) -> list[int]:
-        return self.encode_now(self.template.render_prompt(text))
+    async def encode_prompt(self, prompt: Prompt) -> list[int]:
+        return self.encode_now(self.template.render_prompt(prompt))
 
     async def chat_template_kwargs(self) -> TemplateOptions:
         return self.template.kwargs

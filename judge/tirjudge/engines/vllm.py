@@ -36,6 +36,7 @@ from tirjudge.http.trace_context import trace_headers
 from tirjudge.http.workers import is_this_machine
 from tirjudge.model import EngineKind, EngineOptions, Model, checkpoint_folder, identity_of
 from tirjudge.profile import Profile, load_profile
+from tirjudge.prompt_messages import Prompt, chat_of
 from tirjudge.request_context import origin
 from tirjudge.template_options import NO_THINKING, PROBE_TEXT, TemplateOptions, shown_options
 from tirjudge.types import Completion, Sampling
@@ -270,8 +271,8 @@ class RemoteTokenizer(ProbingTokenizer):
                 self._encoded.popitem(last=False)
         return ids
 
-    async def encode_prompt(self, text: str) -> list[int]:
-        return await self._encode_message(text, kwargs=await self.chat_template_kwargs())
+    async def encode_prompt(self, prompt: Prompt) -> list[int]:
+        return await self._encode_chat(prompt, kwargs=await self.chat_template_kwargs())
 
     async def chat_template_kwargs(self) -> TemplateOptions:
         """Return the options of the chat template in every prompt. The first call asks the server.
@@ -287,13 +288,13 @@ class RemoteTokenizer(ProbingTokenizer):
     async def _find_options(self) -> dict[str, JsonValue]:
         """Return the given options. If none are given: `enable_thinking` is false if this changes the ids of a
         prompt."""
-        plain = await self._encode_message(PROBE_TEXT, kwargs={})
+        plain = await self._encode_chat(PROBE_TEXT, kwargs={})
         await self._refuse_channels(plain)
         options = NO_THINKING if self._given_options is None else self._given_options
         if not options:
             return {}
         try:
-            ids = await self._encode_message(PROBE_TEXT, kwargs=options)
+            ids = await self._encode_chat(PROBE_TEXT, kwargs=options)
         except (CheckpointError, TurnRefused) as error:
             if self._given_options is None:  # a server that knows no options
                 return {}
@@ -309,8 +310,8 @@ class RemoteTokenizer(ProbingTokenizer):
         if writes_channels(prompt):
             raise refuse_channels(origin=self._server.url)
 
-    async def _encode_message(self, text: str, *, kwargs: TemplateOptions) -> list[int]:
-        body: dict[str, Any] = {"messages": [{"role": "user", "content": text}], "add_generation_prompt": True}
+    async def _encode_chat(self, prompt: Prompt, *, kwargs: TemplateOptions) -> list[int]:
+        body: dict[str, Any] = {"messages": chat_of(prompt), "add_generation_prompt": True}
         return await self._tokenize({**body, "chat_template_kwargs": kwargs} if kwargs else body)
 
     async def control_tokens(self, texts: Sequence[str] = ()) -> ControlTokens:

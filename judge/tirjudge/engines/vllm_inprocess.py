@@ -32,6 +32,7 @@ from tirjudge.extras import check_extra
 from tirjudge.http.trace_context import trace_headers
 from tirjudge.model import EngineKind, EngineOptions, Model, bundled_checkpoint, fingerprint, identity_of
 from tirjudge.profile import Profile, load_profile
+from tirjudge.prompt_messages import Prompt, chat_of
 from tirjudge.request_context import origin
 from tirjudge.template_options import PROBE_TEXT, TemplateOptions
 from tirjudge.types import Completion, Sampling
@@ -255,19 +256,18 @@ class TemplateTokenizer(ProbingTokenizer):
     async def encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False)
 
-    async def encode_prompt(self, text: str) -> list[int]:
-        return await self.encode(self._rendered(text))
+    async def encode_prompt(self, prompt: Prompt) -> list[int]:
+        return await self.encode(self._rendered(prompt))
 
     async def chat_template_kwargs(self) -> TemplateOptions:
         return self._kwargs
 
-    def _rendered(self, text: str) -> str:
+    def _rendered(self, prompt: Prompt) -> str:
         if self._template is not None:
-            return self._template.render_prompt(text)
-        messages = [{"role": "user", "content": text}]
+            return self._template.render_prompt(prompt)
         try:
             return self._tokenizer.apply_chat_template(
-                messages, add_generation_prompt=True, tokenize=False, **self._kwargs
+                chat_of(prompt), add_generation_prompt=True, tokenize=False, **self._kwargs
             )
         except ValueError as error:
             raise CheckpointError(f"the tokenizer has no chat template: {error}") from error

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tirjudge.control_tokens import ControlTokens
+from tirjudge.prompt_messages import Prompt
 from tirjudge.tools.base import Bindings, Tool
 from tirjudge.types import Completion, JudgeRequest, Mode, ToolCall, ToolResult
 
@@ -43,6 +44,26 @@ class FoundVerdict:
     """Offset of the end of the opening mark. Text between it and the label, such as a line break, is kept."""
     start: int
     """Offset of the label."""
+    written: str | None = None
+    """Text of the label in the turn. None: the label itself."""
+    spellings: Mapping[str, str] | None = None
+    """Text that the model may write in this place -> its label, to read the probabilities of labels. Empty: they cannot be
+    read here. None: the offered labels."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormatTraits:
+    """What requests a format can show, and how its model is sampled. The defaults are those of a format that shows every
+    request."""
+
+    refusal: Callable[[JudgeRequest], str | None] = field(default=lambda request: None)
+    """Returns why a request cannot be shown, and what would help; None: it can."""
+    takes_tools: bool = True
+    """Whether the model may call tools. False: they are not offered, and `tools="on"` is refused."""
+    temperature: float | None = None
+    """Sampling temperature of requests that set none. None: the default of requests."""
+    top_p: float = 1.0
+    """Nucleus sampling mass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +85,16 @@ class Format(Protocol):
         name: name with version, such as `tirjudge/1`. `judge.json` names the format that a checkpoint was trained for.
         sha256: 64 hex digits of a hash over all fixed texts that the model sees. A different hash is a different
             format.
+        traits: what requests the format can show, and how its model is sampled.
     """
 
     name: str
 
     @property
     def sha256(self) -> str: ...
+
+    @property
+    def traits(self) -> FormatTraits: ...
 
     def labels(self, mode: Mode, num_responses: int) -> tuple[str, ...]:
         """Return the labels that a verdict may have: scores, or names of responses."""
@@ -84,8 +109,8 @@ class Format(Protocol):
         prompt_chars: int,
         response_chars: int,
         control_tokens: ControlTokens,
-    ) -> str:
-        """Render the user message.
+    ) -> Prompt:
+        """Render the prompt: one user message as a text, or messages with roles.
 
         Args:
             request: the request.

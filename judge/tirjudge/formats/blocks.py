@@ -19,7 +19,7 @@ from importlib import resources
 
 from tirjudge.control_tokens import FAMILIES, ControlTokens
 from tirjudge.formats.attached import store_lines
-from tirjudge.formats.base import Forcing, FoundVerdict, Stops
+from tirjudge.formats.base import Forcing, FormatTraits, FoundVerdict, Stops
 from tirjudge.formats.texts import cut, elide, fill
 from tirjudge.tools.base import Bindings, Tool
 from tirjudge.types import (
@@ -79,6 +79,7 @@ class BlockFormat:
     name: str
     folder: str
     """Folder of the prompts."""
+    traits = FormatTraits()
 
     # What a format decides ----------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ def written_score(judgment: Judgment, *, needs_program: bool) -> float | None:
     if judgment.verdict.status == "abstained":
         return None
     counting = [rollout.verdict for rollout in judgment.rollouts if rollout.counts(needs_program=needs_program)]
-    return fmean(int(verdict.label) for verdict in counting if verdict is not None)
+    return fmean(float(verdict.label) for verdict in counting if verdict is not None)
 
 
 def mean_score(judgment: Judgment) -> float | None:

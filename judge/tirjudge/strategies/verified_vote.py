@@ -17,7 +17,7 @@ def is_verified(judgment: Comparison, *, needs_program: bool = False) -> bool:
     if not isinstance(judgment, Judgment) or judgment.verdict.status == "abstained":
         return False
     checked = [
-        int(rollout.verdict.label)
+        float(rollout.verdict.label)
         for rollout in judgment.rollouts
         if rollout.verdict is not None
         and rollout.counts(needs_program=needs_program)

@@ -85,11 +85,11 @@ class RatingForm:
     def _rating(self, verdict: Verdict, *, score: float) -> str:
         """Return the rating.
 
-        On the judge's own scale of 1 to 10 this is the score that the judge wrote. On other scales the expected score is
-        mapped and rounded.
+        On the scale of 1 to 10 this is the score that the judge wrote, rounded if the judge has another scale. On other
+        scales the expected score is mapped and rounded.
         """
         if (self.low, self.high) == (1, 10) and verdict.label is not None:
-            return verdict.label
+            return verdict.label if verdict.label.isdigit() else str(round(float(verdict.label)))
         if self.high - self.low == 1:
             return str(self.high if is_good(verdict) else self.low)
         return str(round(self.low + (score - 1) * (self.high - self.low) / 9))

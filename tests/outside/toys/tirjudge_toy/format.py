@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from tirjudge.control_tokens import ControlTokens
-from tirjudge.formats.base import Forcing, FoundVerdict, Stops
+from tirjudge.formats.base import Forcing, FormatTraits, FoundVerdict, Stops
 from tirjudge.formats.texts import cut, elide
 from tirjudge.tools.base import Bindings, Tool
 from tirjudge.types import Completion, JudgeRequest, Mode, ToolCall, ToolResult, label_of, prompt_text
@@ -17,6 +17,7 @@ _VERDICT = re.compile(r"^VERDICT: (\w+);", re.MULTILINE)
 
 class ToyFormat:
     name = "toy/1"
+    traits = FormatTraits()
     sha256 = hashlib.sha256(TEMPLATE.encode()).hexdigest()
 
     def labels(self, mode: Mode, num_responses: int) -> tuple[str, ...]:
