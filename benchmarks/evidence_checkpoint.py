@@ -2,21 +2,23 @@
 
     python -m benchmarks.evidence_checkpoint --out benchmarks/results/evidence_checkpoint.json
 
-The bundled judge is trained for one more stage on tasks of evidence: questions that tables, graphs and documents decide, with
-the lines of the functions in the prompt. A tenth of the examples has no functions and no evidence, and a random verdict. The
-judge is measured on an ontology that training never sees, with the evidence and without it. The checkpoints stay in
-`runs/evidence-checkpoint-SEED`; they are not the bundled one.
+The bundled judge is trained further on tasks of evidence: questions that tables, graphs and documents decide. The prompt has
+the lines of the functions. A tenth of the examples has no functions and no evidence, and a random verdict. All checkpoints
+share the first stage, which has the seed 0. Each has a second stage with its own seed. So the seeds show the variation of the
+second stage and of the items, and not that of the first. The judge is measured on ontologies that training never sees, with
+the evidence and without it. The checkpoints stay in `runs/evidence-checkpoint-SEED`; they are not the bundled one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,7 +40,8 @@ from tirjudge_evidence.functions import EvidenceSettings, functions_of, open_sto
 from tirjudge_evidence.tasks.generating import FUNCTIONS, EvidenceTask, draw_tasks
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.bundled.build import train_bundled
-from tirjudge_training.bundled.sft import BundledRecipe, StepReport, second_stage
+from tirjudge_training.bundled.sft import BundledRecipe, StepReport
+from tirjudge_training.checkpoints import weights_sha256
 from tirjudge_training.synthetic.examples import Mixture
 from tirjudge_training.validation import names_best
 
@@ -72,15 +75,27 @@ async def function_lines() -> tuple[str, ...]:
         return tuple(each.line for each in chosen_functions(functions_of(stores), names=FUNCTIONS))
 
 
-def recipe_of(num_steps: int, *, seed: int, functions: Sequence[str]) -> BundledRecipe:
-    """Return the recipe of the experimental stage."""
-    mixture = Mixture(evidence=1.0, numeric=0.0, conduct=0.0, toolless=0.0, ties=0.0)
-    base = BundledRecipe(
-        mixture=mixture, functions=tuple(functions), num_steps=5 * num_steps, mode_shares=(0.35, 0.65, 0.0),
-        examples_per_step=32, examples_per_shard=1024, batch_tokens=6144, most_shared=640,
+def recipe_of(
+    num_steps: int, *, seed: int, functions: Sequence[str], parent: Path, rate: float, decay_share: float
+) -> BundledRecipe:
+    """Return the recipe of a stage.
+
+    Args:
+        num_steps: training steps.
+        seed: seed of data and order.
+        functions: lines that prompts present.
+        parent: checkpoint to start from.
+        rate: learning rates as a share of those of the bundled judge's first stage.
+        decay_share: share of the steps in which the learning rates fall.
+    """
+    base = BundledRecipe()
+    return replace(
+        base,
+        mixture=Mixture(evidence=1.0, numeric=0.0, conduct=0.0, toolless=0.0, ties=0.0),
+        functions=tuple(functions), num_steps=num_steps, seed=seed, parent=str(parent), mode_shares=(0.15, 0.85, 0.0),
+        matrix_lr=rate * base.matrix_lr, other_lr=rate * base.other_lr, warmup_steps=15, decay_share=decay_share,
+        whole=0.15, plan_alone=0.7, examples_per_step=32, examples_per_shard=1024, batch_tokens=4096, most_shared=640,
     )  # fmt: skip
-    staged = second_stage(base, parent=bundled_checkpoint())
-    return replace(staged, seed=seed, matrix_lr=0.6 * base.matrix_lr, other_lr=0.6 * base.other_lr, whole=0.25)
 
 
 def request_of(task: EvidenceTask, test_set: EvidenceSet) -> JudgeRequest:
@@ -163,44 +178,74 @@ def _gain(given: Sequence[bool], without: Sequence[bool]) -> dict[str, Any]:
     return dict(zip(("points", "low", "high"), (round(100 * float(each), 1) for each in points), strict=True))
 
 
-def train(seed: int, *, num_steps: int, workers: int, checkpoint: Path) -> dict[str, Any]:
-    """Train one checkpoint."""
+def train(recipe: BundledRecipe, *, out: Path) -> dict[str, Any]:
+    """Train one checkpoint, unless the folder has the checkpoint of this recipe. Return the record of the stage."""
 
     def on_step(step: StepReport) -> None:
         if step.step % 10 == 0:
-            print(f"seed {seed} step {step.step} loss {step.loss:.4f} ({step.elapsed_s:.0f} s)", file=sys.stderr)
+            print(f"{out.name} step {step.step} loss {step.loss:.4f} ({step.elapsed_s:.0f} s)", file=sys.stderr)
 
-    recipe = replace(recipe_of(num_steps, seed=seed, functions=asyncio.run(function_lines())), num_workers=workers)
-    done = train_bundled(recipe, out=checkpoint, on_step=on_step)
+    if not (out / "training.json").exists() or last_stage(out)["recipe"] != stage_recipe(recipe):
+        train_bundled(recipe, out=out, on_step=on_step)
+    stage = last_stage(out)["trained"]
     return {
-        "seed": seed,
-        "steps": num_steps,
-        "examples": done.num_examples,
-        "train_s": round(done.elapsed_s, 1),
-        "last_losses": done.losses[-5:],
+        "seed": recipe.seed,
+        "steps": recipe.num_steps,
+        "examples": stage["num_examples"],
+        "tokens": stage["num_tokens"],
+        "train_s": round(stage["elapsed_s"], 1),
+        "last_loss": stage["losses"][-1],
     }
 
 
+def last_stage(checkpoint: Path) -> dict[str, Any]:
+    """Return the record of the last training stage of a checkpoint."""
+    return json.loads((checkpoint / "training.json").read_text(encoding="utf-8"))["stages"][-1]
+
+
+def stage_recipe(recipe: BundledRecipe) -> dict[str, Any]:
+    """Return a recipe as a checkpoint records it."""
+    assert recipe.parent is not None
+    return json.loads(json.dumps(asdict(replace(recipe, parent=weights_sha256(Path(recipe.parent))))))
+
+
+def measure_once(checkpoint: Path, *, num_items: int, seed: int) -> list[dict[str, Any]]:
+    """Measure a checkpoint, unless its folder has the result."""
+    file = checkpoint / f"evidence-{seed}-{num_items}.json"
+    if not file.exists():
+        measured = asyncio.run(measure(checkpoint, num_items=num_items, seed=seed))
+        file.write_text(json.dumps(measured), encoding="utf-8")
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
 def main(
-    steps: Annotated[int, typer.Option(help="Training steps.")] = 80,
+    common_steps: Annotated[int, typer.Option(help="Training steps of the stage that all checkpoints share.")] = 300,
+    steps: Annotated[int, typer.Option(help="Training steps of each checkpoint's own stage.")] = 80,
     items: Annotated[int, typer.Option(help="Items per set and seed of data.")] = 200,
     workers: Annotated[int, typer.Option(help="Training processes, each on one core.")] = 1,
     seeds: Annotated[int, typer.Option(help="Number of training seeds. Each has its own items.")] = 3,
     checkpoint: Annotated[Path, typer.Option(help="Folder of the checkpoints, to which -SEED is added.")] = Path(
         "runs/evidence-checkpoint"
     ),
-    only_measure: Annotated[bool, typer.Option("--only-measure", help="Measure checkpoints trained before.")] = False,
     out: Out = None,
 ) -> None:
-    """Train, measure, and print the result as JSON."""
+    """Train, measure, and print the result as JSON. Checkpoints and results in the folders are used again."""
     started = time.perf_counter()
-    trained: list[dict[str, Any]] = []
+    functions = asyncio.run(function_lines())
+
+    def trained_stage(seed: int, num_steps: int, *, parent: Path, rate: float, decay: float) -> dict[str, Any]:
+        recipe = recipe_of(num_steps, seed=seed, functions=functions, parent=parent, rate=rate, decay_share=decay)
+        return train(replace(recipe, num_workers=workers), out=folder_of(seed))
+
+    def folder_of(seed: int) -> Path:
+        return checkpoint.with_name(f"{checkpoint.name}-{seed}")
+
+    trained = [trained_stage(0, common_steps, parent=bundled_checkpoint(), rate=0.6, decay=0.5)]
     measured: list[dict[str, Any]] = []
     for seed in range(1, seeds + 1):
-        folder = checkpoint.with_name(f"{checkpoint.name}-{seed}")
-        if not only_measure:
-            trained.append(train(seed, num_steps=steps, workers=workers, checkpoint=folder))
-        measured += [one | {"training_seed": seed} for one in asyncio.run(measure(folder, num_items=items, seed=seed))]
+        trained.append(trained_stage(seed, steps, parent=folder_of(0), rate=0.3, decay=0.9))
+        results = measure_once(folder_of(seed), num_items=items, seed=seed)
+        measured += [one | {"training_seed": seed} for one in results]
     before = asyncio.run(measure(bundled_checkpoint(), num_items=items, seed=1, sets=SETS[:1]))
     elapsed_s = round(time.perf_counter() - started, 1)
     report({"trained": trained, "checkpoints": measured, "bundled": before, "elapsed_s": elapsed_s}, out)
