@@ -76,7 +76,7 @@ async def function_lines() -> tuple[str, ...]:
 
 
 def recipe_of(
-    num_steps: int, *, seed: int, functions: Sequence[str], parent: Path, rate: float, decay_share: float
+    num_steps: int, *, seed: int, functions: Sequence[str], parent: Path, plan_alone: float, whole: float
 ) -> BundledRecipe:
     """Return the recipe of a stage.
 
@@ -85,16 +85,15 @@ def recipe_of(
         seed: seed of data and order.
         functions: lines that prompts present.
         parent: checkpoint to start from.
-        rate: learning rates as a share of those of the bundled judge's first stage.
-        decay_share: share of the steps in which the learning rates fall.
+        plan_alone, whole: as in `BundledRecipe`.
     """
     base = BundledRecipe()
     return replace(
         base,
         mixture=Mixture(evidence=1.0, numeric=0.0, conduct=0.0, toolless=0.0, ties=0.0),
         functions=tuple(functions), num_steps=num_steps, seed=seed, parent=str(parent), mode_shares=(0.15, 0.85, 0.0),
-        matrix_lr=rate * base.matrix_lr, other_lr=rate * base.other_lr, warmup_steps=15, decay_share=decay_share,
-        whole=0.15, plan_alone=0.7, examples_per_step=32, examples_per_shard=1024, batch_tokens=4096, most_shared=640,
+        matrix_lr=0.3 * base.matrix_lr, other_lr=0.3 * base.other_lr, warmup_steps=15, decay_share=0.3,
+        whole=whole, plan_alone=plan_alone, examples_per_step=32, examples_per_shard=1024, batch_tokens=4096, most_shared=640,
     )  # fmt: skip
 
 
@@ -219,8 +218,8 @@ def measure_once(checkpoint: Path, *, num_items: int, seed: int) -> list[dict[st
 
 
 def main(
-    common_steps: Annotated[int, typer.Option(help="Training steps of the stage that all checkpoints share.")] = 300,
-    steps: Annotated[int, typer.Option(help="Training steps of each checkpoint's own stage.")] = 80,
+    common_steps: Annotated[int, typer.Option(help="Training steps of the stage that all checkpoints share.")] = 150,
+    steps: Annotated[int, typer.Option(help="Training steps of each checkpoint's own stage.")] = 140,
     items: Annotated[int, typer.Option(help="Items per set and seed of data.")] = 200,
     workers: Annotated[int, typer.Option(help="Training processes, each on one core.")] = 1,
     seeds: Annotated[int, typer.Option(help="Number of training seeds. Each has its own items.")] = 3,
@@ -233,17 +232,17 @@ def main(
     started = time.perf_counter()
     functions = asyncio.run(function_lines())
 
-    def trained_stage(seed: int, num_steps: int, *, parent: Path, rate: float, decay: float) -> dict[str, Any]:
-        recipe = recipe_of(num_steps, seed=seed, functions=functions, parent=parent, rate=rate, decay_share=decay)
+    def trained_stage(seed: int, num_steps: int, *, parent: Path, **shares: float) -> dict[str, Any]:
+        recipe = recipe_of(num_steps, seed=seed, functions=functions, parent=parent, **shares)
         return train(replace(recipe, num_workers=workers), out=folder_of(seed))
 
     def folder_of(seed: int) -> Path:
         return checkpoint.with_name(f"{checkpoint.name}-{seed}")
 
-    trained = [trained_stage(0, common_steps, parent=bundled_checkpoint(), rate=0.6, decay=0.5)]
+    trained = [trained_stage(0, common_steps, parent=bundled_checkpoint(), plan_alone=1.0, whole=0.0)]
     measured: list[dict[str, Any]] = []
     for seed in range(1, seeds + 1):
-        trained.append(trained_stage(seed, steps, parent=folder_of(0), rate=0.3, decay=0.9))
+        trained.append(trained_stage(seed, steps, parent=folder_of(0), plan_alone=0.6, whole=0.2))
         results = measure_once(folder_of(seed), num_items=items, seed=seed)
         measured += [one | {"training_seed": seed} for one in results]
     before = asyncio.run(measure(bundled_checkpoint(), num_items=items, seed=1, sets=SETS[:1]))
