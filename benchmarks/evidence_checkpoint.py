@@ -4,9 +4,10 @@
 
 The bundled judge is trained further on tasks of evidence: questions that tables, graphs and documents decide. The prompt has
 the lines of the functions. A tenth of the examples has no functions and no evidence, and a random verdict. All checkpoints
-share the first stage, which has the seed 0. Each has a second stage with its own seed. So the seeds show the variation of the
-second stage and of the items, and not that of the first. The judge is measured on ontologies that training never sees, with
-the evidence and without it. The checkpoints stay in `runs/evidence-checkpoint-SEED`; they are not the bundled one.
+share two stages, with the seeds 0 and 1: the first trains the choice of the lookup alone, the second whole programs. Each has
+a third stage with its own seed, from 2 on. So the seeds show the variation of the third stage and of the items, and not that
+of the shared stages. The judge is measured on ontologies that training never sees, with the evidence and without it. The
+checkpoints stay in `runs/evidence-checkpoint-SEED`; they are not the bundled one.
 """
 
 from __future__ import annotations
@@ -218,8 +219,9 @@ def measure_once(checkpoint: Path, *, num_items: int, seed: int) -> list[dict[st
 
 
 def main(
-    common_steps: Annotated[int, typer.Option(help="Training steps of the stage that all checkpoints share.")] = 150,
-    steps: Annotated[int, typer.Option(help="Training steps of each checkpoint's own stage.")] = 140,
+    plan_steps: Annotated[int, typer.Option(help="Training steps of the shared stage on the plans alone.")] = 150,
+    common_steps: Annotated[int, typer.Option(help="Training steps of the shared stage on whole programs.")] = 130,
+    steps: Annotated[int, typer.Option(help="Training steps of each checkpoint's own stage.")] = 40,
     items: Annotated[int, typer.Option(help="Items per set and seed of data.")] = 200,
     workers: Annotated[int, typer.Option(help="Training processes, each on one core.")] = 1,
     seeds: Annotated[int, typer.Option(help="Number of training seeds. Each has its own items.")] = 3,
@@ -239,10 +241,13 @@ def main(
     def folder_of(seed: int) -> Path:
         return checkpoint.with_name(f"{checkpoint.name}-{seed}")
 
-    trained = [trained_stage(0, common_steps, parent=bundled_checkpoint(), plan_alone=1.0, whole=0.0)]
+    trained = [
+        trained_stage(0, plan_steps, parent=bundled_checkpoint(), plan_alone=1.0, whole=0.0),
+        trained_stage(1, common_steps, parent=folder_of(0), plan_alone=0.6, whole=0.2),
+    ]
     measured: list[dict[str, Any]] = []
-    for seed in range(1, seeds + 1):
-        trained.append(trained_stage(seed, steps, parent=folder_of(0), plan_alone=0.6, whole=0.2))
+    for seed in range(2, seeds + 2):
+        trained.append(trained_stage(seed, steps, parent=folder_of(1), plan_alone=0.6, whole=0.2))
         results = measure_once(folder_of(seed), num_items=items, seed=seed)
         measured += [one | {"training_seed": seed} for one in results]
     before = asyncio.run(measure(bundled_checkpoint(), num_items=items, seed=1, sets=SETS[:1]))
