@@ -71,8 +71,9 @@ async def measure(folder: Path, *, judgments: int, concurrency: int, steps: int)
         ]
     )
     async with SandboxPool(slots=2) as pool, open_stores(settings, folder=folder) as stores:
+        engine = ScriptedEngine(script)
         judge = Judge(
-            engine=ScriptedEngine(script),
+            engine=engine,
             tools=[PythonTool(pool, functions_of(stores))],
             profile=Profile(name="scripted", context_tokens=60_000),
         )
@@ -80,6 +81,7 @@ async def measure(folder: Path, *, judgments: int, concurrency: int, steps: int)
         async def judge_some(first: int, number: int) -> int:
             requests = [request_of(index) for index in range(first, first + number)]
             done = await map_concurrently((judge.judge(each) for each in requests), num_at_once=concurrency)
+            engine.calls.clear()  # the scripted engine keeps the prompts
             return sum(one.usage.function_calls == 3 and one.verdict.status == "decided" for one in done)
 
         size = judgments // steps
