@@ -383,7 +383,7 @@ async def open_pool(
 
 
 def _folder_of(package: str, *, store: str) -> str:
-    """Return the directory in which a package is installed, which may belong to another environment than this one.
+    """Return the directory in which a package is installed. It may belong to a parent of this environment.
 
     Raises:
         ToolUnavailable: it is not installed.

@@ -129,7 +129,7 @@ def request_of(task: EvidenceTask, **fields: Any) -> JudgeRequest:
 
 
 async def wrong_verdicts(tasks: Sequence[EvidenceTask], *, rules: OpenRules) -> list[str]:
-    """Judge both answers of each task with its check; return the tasks with another verdict than the generator's."""
+    """Judge both answers of each task with its check; return the tasks whose verdict is not the generator's."""
 
     async def judged(task: EvidenceTask) -> str | None:
         async with rules(check_of(task)) as judge:
