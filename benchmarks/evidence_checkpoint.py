@@ -2,21 +2,24 @@
 
     python -m benchmarks.evidence_checkpoint --out benchmarks/results/evidence_checkpoint.json
 
-The bundled judge is trained for one more stage on tasks of evidence: questions that tables, graphs and documents decide, with
-the lines of the functions in the prompt. A tenth of the examples has no functions and no evidence, and a random verdict. The
-judge is measured on an ontology that training never sees, with the evidence and without it. The checkpoints stay in
-`runs/evidence-checkpoint-SEED`; they are not the bundled one.
+The bundled judge is trained further on tasks of evidence: questions that tables, graphs and documents decide. The prompt has
+the lines of the functions. A tenth of the examples has no functions and no evidence, and a random verdict. All checkpoints
+share two stages, with the seeds 0 and 1: the first trains the choice of the lookup alone, the second whole programs. Each has
+a third stage with its own seed, from 2 on. So the seeds show the variation of the third stage and of the items, and not that
+of the shared stages. The judge is measured on ontologies that training never sees, with the evidence and without it. The
+checkpoints stay in `runs/evidence-checkpoint-SEED`; they are not the bundled one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,10 +38,11 @@ from tirjudge.tools.functions import chosen_functions
 from tirjudge.tools.python import PythonTool
 from tirjudge.types import JudgeRequest, Mode
 from tirjudge_evidence.functions import EvidenceSettings, functions_of, open_stores
-from tirjudge_evidence.tasks.generating import FUNCTIONS, EvidenceTask, draw_tasks
+from tirjudge_evidence.tasks.generating import FUNCTIONS, KINDS, EvidenceTask, draw_tasks
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.bundled.build import train_bundled
-from tirjudge_training.bundled.sft import BundledRecipe, StepReport, second_stage
+from tirjudge_training.bundled.sft import BundledRecipe, StepReport
+from tirjudge_training.checkpoints import weights_sha256
 from tirjudge_training.synthetic.examples import Mixture
 from tirjudge_training.validation import names_best
 
@@ -46,24 +50,9 @@ NUM_RESAMPLES = 10_000
 """Number of bootstrap resamples of the items for the interval of a difference."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvidenceSet:
-    """One set of items."""
-
-    name: str
-    mode: Mode
-    held_out: bool = True
-    with_evidence: bool = True
-
-
-SETS = (
-    EvidenceSet(name="held-out, pairwise, with evidence", mode=Mode.PAIRWISE),
-    EvidenceSet(name="held-out, pairwise, without evidence", mode=Mode.PAIRWISE, with_evidence=False),
-    EvidenceSet(name="held-out, pointwise pairs, with evidence", mode=Mode.POINTWISE),
-    EvidenceSet(name="held-out, pointwise pairs, without evidence", mode=Mode.POINTWISE, with_evidence=False),
-    EvidenceSet(name="training ontologies, pairwise, with evidence", mode=Mode.PAIRWISE, held_out=False),
-)
-"""The sets. A set without evidence follows the same set with evidence."""
+MORE_VALUES = (*KINDS, "value", "value")
+"""Kinds of questions of the last stage. Sources conflict in most questions for values, and each conflict has a lookup of its
+own, so these lookups are rare otherwise."""
 
 
 async def function_lines() -> tuple[str, ...]:
@@ -72,61 +61,74 @@ async def function_lines() -> tuple[str, ...]:
         return tuple(each.line for each in chosen_functions(functions_of(stores), names=FUNCTIONS))
 
 
-def recipe_of(num_steps: int, *, seed: int, functions: Sequence[str]) -> BundledRecipe:
-    """Return the recipe of the experimental stage."""
-    mixture = Mixture(evidence=1.0, numeric=0.0, conduct=0.0, toolless=0.0, ties=0.0)
-    base = BundledRecipe(
-        mixture=mixture, functions=tuple(functions), num_steps=5 * num_steps, mode_shares=(0.35, 0.65, 0.0),
-        examples_per_step=32, examples_per_shard=1024, batch_tokens=6144, most_shared=640,
+def recipe_of(
+    num_steps: int,
+    *,
+    seed: int,
+    functions: Sequence[str],
+    parent: Path,
+    plan_alone: float,
+    whole: float,
+    kinds: tuple[str, ...] = KINDS,
+) -> BundledRecipe:
+    """Return the recipe of a stage.
+
+    Args:
+        num_steps: training steps.
+        seed: seed of data and order.
+        functions: lines that prompts present.
+        parent: checkpoint to start from.
+        plan_alone, whole: as in `BundledRecipe`.
+        kinds: kinds of questions.
+    """
+    base = BundledRecipe()
+    return replace(
+        base,
+        mixture=Mixture(evidence=1.0, numeric=0.0, conduct=0.0, toolless=0.0, ties=0.0, evidence_kinds=kinds),
+        functions=tuple(functions), num_steps=num_steps, seed=seed, parent=str(parent), mode_shares=(0.15, 0.85, 0.0),
+        matrix_lr=0.3 * base.matrix_lr, other_lr=0.3 * base.other_lr, warmup_steps=15, decay_share=0.3,
+        whole=whole, plan_alone=plan_alone, examples_per_step=32, examples_per_shard=1024, batch_tokens=4096, most_shared=640,
     )  # fmt: skip
-    staged = second_stage(base, parent=bundled_checkpoint())
-    return replace(staged, seed=seed, matrix_lr=0.6 * base.matrix_lr, other_lr=0.6 * base.other_lr, whole=0.25)
 
 
-def request_of(task: EvidenceTask, test_set: EvidenceSet) -> JudgeRequest:
+def request_of(task: EvidenceTask, *, with_evidence: bool) -> JudgeRequest:
     """Return the request for a task. Without evidence, it names no function and has no store."""
     return JudgeRequest.model_validate(
         {
-            "mode": test_set.mode,
+            "mode": Mode.PAIRWISE,
             "prompt": task.question,
             "responses": list(task.responses),
-            "functions": list(FUNCTIONS) if test_set.with_evidence else [],
-            "evidence": list(task.stores) if test_set.with_evidence else None,
+            "functions": list(FUNCTIONS) if with_evidence else [],
+            "evidence": list(task.stores) if with_evidence else None,
         }
     )
 
 
-async def measure(
-    checkpoint: Path, *, num_items: int, seed: int, sets: Sequence[EvidenceSet] = SETS
-) -> list[dict[str, Any]]:
-    """Judge the sets with the embedded engine, a real sandbox and real stores."""
+async def measure(checkpoint: Path, *, num_items: int, seed: int) -> list[dict[str, Any]]:
+    """Judge held-out tasks with and without evidence, with the embedded engine, a real sandbox and real stores."""
+    tasks = list(islice(draw_tasks(seed=f"measure-{seed}", held_out=True), num_items))
     engine = EmbeddedEngine.load(checkpoint)
-    found: list[dict[str, Any]] = []
-    credits: dict[str, list[bool]] = {}
     try:
         async with AsyncExitStack() as stack:
             pool = await stack.enter_async_context(SandboxPool())
             stores = await stack.enter_async_context(open_stores(EvidenceSettings()))
             tools = [PythonTool(pool, functions_of(stores))]
             judge = Judge(engine=engine, tools=tools, profile=load_profile(checkpoint))
-            for test_set in sets:
-                tasks = list(islice(draw_tasks(seed=f"measure-{seed}", held_out=test_set.held_out), num_items))
-                measured, credits[test_set.name] = await _measured(judge, test_set, tasks)
-                given = credits.get(test_set.name.replace("without evidence", "with evidence"))
-                if not test_set.with_evidence and given is not None:
-                    measured["gain"] = _gain(given, credits[test_set.name])
-                found.append(measured | {"data_seed": seed})
+            given, right_given = await _measured(judge, tasks, with_evidence=True)
+            without, right_without = await _measured(judge, tasks, with_evidence=False)
     finally:
         engine.close()
-    return found
+    without["gain"] = _gain(right_given, right_without)
+    return [given, without]
 
 
 async def _measured(
-    judge: Judge, test_set: EvidenceSet, tasks: Sequence[EvidenceTask]
+    judge: Judge, tasks: Sequence[EvidenceTask], *, with_evidence: bool
 ) -> tuple[dict[str, Any], list[bool]]:
-    requests = [request_of(task, test_set) for task in tasks]
+    requests = [request_of(task, with_evidence=with_evidence) for task in tasks]
     judgments = await map_concurrently((judge.judge(request) for request in requests), num_at_once=8)
-    print(f"{test_set.name} done", file=sys.stderr)
+    name = f"held-out, pairwise, {'with' if with_evidence else 'without'} evidence"
+    print(f"{name} done", file=sys.stderr)
     right = [names_best(judgment, task.label) for judgment, task in zip(judgments, tasks, strict=True)]
     groups = {
         "kind": [task.kind for task in tasks],
@@ -137,7 +139,7 @@ async def _measured(
     }
     low, high = wilson_interval(sum(right), num_trials=len(tasks))
     return {
-        "set": test_set.name,
+        "set": name,
         "items": len(tasks),
         "right": sum(right),
         "accuracy": round(sum(right) / len(tasks), 4),
@@ -163,47 +165,80 @@ def _gain(given: Sequence[bool], without: Sequence[bool]) -> dict[str, Any]:
     return dict(zip(("points", "low", "high"), (round(100 * float(each), 1) for each in points), strict=True))
 
 
-def train(seed: int, *, num_steps: int, workers: int, checkpoint: Path) -> dict[str, Any]:
-    """Train one checkpoint."""
+def train(recipe: BundledRecipe, *, out: Path) -> dict[str, Any]:
+    """Train one checkpoint, unless the folder has the checkpoint of this recipe. Return the record of the stage."""
 
     def on_step(step: StepReport) -> None:
         if step.step % 10 == 0:
-            print(f"seed {seed} step {step.step} loss {step.loss:.4f} ({step.elapsed_s:.0f} s)", file=sys.stderr)
+            print(f"{out.name} step {step.step} loss {step.loss:.4f} ({step.elapsed_s:.0f} s)", file=sys.stderr)
 
-    recipe = replace(recipe_of(num_steps, seed=seed, functions=asyncio.run(function_lines())), num_workers=workers)
-    done = train_bundled(recipe, out=checkpoint, on_step=on_step)
+    if not (out / "training.json").exists() or last_stage(out)["recipe"] != stage_recipe(recipe):
+        train_bundled(recipe, out=out, on_step=on_step)
+    stage = last_stage(out)["trained"]
     return {
-        "seed": seed,
-        "steps": num_steps,
-        "examples": done.num_examples,
-        "train_s": round(done.elapsed_s, 1),
-        "last_losses": done.losses[-5:],
+        "seed": recipe.seed,
+        "steps": recipe.num_steps,
+        "examples": stage["num_examples"],
+        "tokens": stage["num_tokens"],
+        "train_s": round(stage["elapsed_s"], 1),
+        "last_loss": stage["losses"][-1],
     }
 
 
+def last_stage(checkpoint: Path) -> dict[str, Any]:
+    """Return the record of the last training stage of a checkpoint."""
+    return json.loads((checkpoint / "training.json").read_text(encoding="utf-8"))["stages"][-1]
+
+
+def stage_recipe(recipe: BundledRecipe) -> dict[str, Any]:
+    """Return a recipe as a checkpoint records it."""
+    assert recipe.parent is not None
+    return json.loads(json.dumps(asdict(replace(recipe, parent=weights_sha256(Path(recipe.parent))))))
+
+
+def measure_once(checkpoint: Path, *, num_items: int, seed: int) -> list[dict[str, Any]]:
+    """Measure a checkpoint, unless its folder has the result."""
+    file = checkpoint / f"evidence-{seed}-{num_items}.json"
+    if not file.exists():
+        measured = asyncio.run(measure(checkpoint, num_items=num_items, seed=seed))
+        file.write_text(json.dumps(measured), encoding="utf-8")
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
 def main(
-    steps: Annotated[int, typer.Option(help="Training steps.")] = 80,
+    plan_steps: Annotated[int, typer.Option(help="Training steps of the shared stage on the plans alone.")] = 150,
+    common_steps: Annotated[int, typer.Option(help="Training steps of the shared stage on whole programs.")] = 130,
+    steps: Annotated[int, typer.Option(help="Training steps of each checkpoint's own stage.")] = 100,
     items: Annotated[int, typer.Option(help="Items per set and seed of data.")] = 200,
     workers: Annotated[int, typer.Option(help="Training processes, each on one core.")] = 1,
     seeds: Annotated[int, typer.Option(help="Number of training seeds. Each has its own items.")] = 3,
     checkpoint: Annotated[Path, typer.Option(help="Folder of the checkpoints, to which -SEED is added.")] = Path(
         "runs/evidence-checkpoint"
     ),
-    only_measure: Annotated[bool, typer.Option("--only-measure", help="Measure checkpoints trained before.")] = False,
     out: Out = None,
 ) -> None:
-    """Train, measure, and print the result as JSON."""
+    """Train, measure, and print the result as JSON. Checkpoints and results in the folders are used again."""
     started = time.perf_counter()
-    trained: list[dict[str, Any]] = []
+    functions = asyncio.run(function_lines())
+
+    def trained_stage(seed: int, num_steps: int, *, parent: Path, **shares: Any) -> dict[str, Any]:
+        recipe = recipe_of(num_steps, seed=seed, functions=functions, parent=parent, **shares)
+        return train(replace(recipe, num_workers=workers), out=folder_of(seed))
+
+    def folder_of(seed: int) -> Path:
+        return checkpoint.with_name(f"{checkpoint.name}-{seed}")
+
+    trained = [
+        trained_stage(0, plan_steps, parent=bundled_checkpoint(), plan_alone=1.0, whole=0.0),
+        trained_stage(1, common_steps, parent=folder_of(0), plan_alone=0.6, whole=0.2),
+    ]
     measured: list[dict[str, Any]] = []
-    for seed in range(1, seeds + 1):
-        folder = checkpoint.with_name(f"{checkpoint.name}-{seed}")
-        if not only_measure:
-            trained.append(train(seed, num_steps=steps, workers=workers, checkpoint=folder))
-        measured += [one | {"training_seed": seed} for one in asyncio.run(measure(folder, num_items=items, seed=seed))]
-    before = asyncio.run(measure(bundled_checkpoint(), num_items=items, seed=1, sets=SETS[:1]))
+    for seed in range(2, seeds + 2):
+        trained.append(trained_stage(seed, steps, parent=folder_of(1), plan_alone=0.6, whole=0.2, kinds=MORE_VALUES))
+        results = measure_once(folder_of(seed), num_items=items, seed=seed)
+        measured += [one | {"training_seed": seed} for one in results]
     elapsed_s = round(time.perf_counter() - started, 1)
-    report({"trained": trained, "checkpoints": measured, "bundled": before, "elapsed_s": elapsed_s}, out)
+    report({"trained": trained, "checkpoints": measured, "elapsed_s": elapsed_s}, out)
 
 
 if __name__ == "__main__":

@@ -142,16 +142,17 @@ async def _grown(store: EvidenceStore, *, queries: list[tuple[str, Mapping[str, 
     """Run queries in turn, and return what this process and its descendants hold before and after."""
     for operation, arguments in queries * 20:
         await store.ask(operation, **arguments)
-    before = _resources()
+    before = resources()
     start = time.perf_counter()
     for index in range(number):
         operation, arguments = queries[index % len(queries)]
         await store.ask(operation, **arguments)
     seconds = time.perf_counter() - start
-    return {"queries": number, "queries_per_s": round(number / seconds, 1), "before": before, "after": _resources()}
+    return {"queries": number, "queries_per_s": round(number / seconds, 1), "before": before, "after": resources()}
 
 
-def _resources() -> dict[str, Any]:
+def resources() -> dict[str, Any]:
+    """Return what this process and all its descendants hold: memory, descriptors and processes."""
     own = psutil.Process()
     others = _descendants()
     return {

@@ -11,11 +11,11 @@ import base64
 import hashlib
 import json
 import os
-import sysconfig
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import date
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -68,7 +68,6 @@ PACKAGES: Mapping[str, Sequence[str]] = {
 """Kind of store, or `prover` -> distributions that its process needs."""
 
 _HELD = Path(__file__).parent / "inside" / "held.py"
-_SITE = sysconfig.get_path("platlib")
 _QUERY = "import tirjudge_held; tirjudge_held.answer(query, attached)"
 
 TIMEOUT_S = 5.0
@@ -360,7 +359,9 @@ async def open_pool(
         ToolUnavailable: a library is not installed.
         SandboxUnavailable: no isolation works here.
     """
-    preload = Preload(name="tirjudge_held", path=str(_HELD), folder=_SITE, settings=json.dumps(settings))
+    preload = Preload(
+        name="tirjudge_held", path=str(_HELD), folder=_folder_of(packages[0], store=name), settings=json.dumps(settings)
+    )
     pool = SandboxPool(
         slots=slots, limits=limits, max_limits=limits, packages=packages, preload=preload, start_s=OPENING_S
     )
@@ -379,6 +380,18 @@ async def open_pool(
         yield pool
     finally:
         await pool.close()
+
+
+def _folder_of(package: str, *, store: str) -> str:
+    """Return the directory in which a package is installed. It may belong to a parent of this environment.
+
+    Raises:
+        ToolUnavailable: it is not installed.
+    """
+    try:
+        return str(distribution(package).locate_file(""))
+    except PackageNotFoundError as error:
+        raise ToolUnavailable(f"{store}: {package} is not installed; pip install 'tirjudge[evidence]'") from error
 
 
 def store_digest(files: Sequence[tuple[str, str, str, str]]) -> str:

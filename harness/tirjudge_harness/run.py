@@ -57,6 +57,8 @@ class JudgeManifest(StoredModel):
     """Name of the prompt format. None: `tirjudge/1`, the only format of older runs."""
     functions: dict[str, str] = Field(default_factory=dict, exclude_if=lambda functions: not functions)
     """Name -> version of the functions that programs may call. Empty is omitted from JSON."""
+    checks: dict[str, str] = Field(default_factory=dict, exclude_if=lambda checks: not checks)
+    """Name -> SHA-256 of the checks of responses. Empty is omitted from JSON."""
 
     @classmethod
     def of(cls, opened: OpenJudge) -> JudgeManifest:
@@ -68,6 +70,7 @@ class JudgeManifest(StoredModel):
             fingerprint=opened.fingerprint,
             format=opened.format,
             functions=dict(opened.functions),
+            checks=dict(opened.checks),
         )
 
 

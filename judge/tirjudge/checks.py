@@ -16,6 +16,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
+from tirjudge.errors import EvidenceRefused
 from tirjudge.kinds import Kinds
 from tirjudge.tools.base import ToolOptions
 from tirjudge.types import (
@@ -26,6 +27,7 @@ from tirjudge.types import (
     JudgeRequest,
     Mode,
     Severity,
+    StoreKind,
     Verdict,
     label_of,
 )
@@ -58,6 +60,14 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NeededStore:
+    """A store of evidence that each request must attach, because a check asks it."""
+
+    name: str
+    kind: StoreKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckCard:
     """What is known about a check."""
 
@@ -72,7 +82,9 @@ class CheckCard:
     gate: Gate | None
     """Effect on verdicts. None: the check only reports."""
     sha256: str
-    """SHA-256 of its definition and of the store that it asks."""
+    """SHA-256 of its definition and of the registered store that it asks."""
+    needs: NeededStore | None = None
+    """Store that comes with the request. None: the check asks a registered store or none."""
 
 
 class Checks(Protocol):
@@ -113,6 +125,23 @@ def open_checks(path: str, *, options: ToolOptions) -> AbstractAsyncContextManag
         ValueError, ToolUnavailable, SandboxUnavailable: as in `ChecksOpener`.
     """
     return OPENERS.named(OPENER)(path, options)
+
+
+def require_stores(request: JudgeRequest, *, cards: Sequence[CheckCard]) -> None:
+    """Check that a request attaches the stores that the checks need.
+
+    Raises:
+        EvidenceRefused: a store is missing or has another kind.
+    """
+    attached = {store.name: store.kind for store in request.evidence or ()}
+    for card in cards:
+        need = card.needs
+        if need is not None and attached.get(need.name) != need.kind:
+            given = ", ".join(f"{name} ({kind})" for name, kind in attached.items()) or "none"
+            raise EvidenceRefused(
+                f"evidence: {given} given, but the check {card.name!r} needs the store {need.name!r} of kind {need.kind}; "
+                "attach it to the request"
+            )
 
 
 def gated(

@@ -92,5 +92,9 @@ class PromptTooLong(TirjudgeError, ValueError):
     """The rendered prompt does not fit the model's context."""
 
 
+class EvidenceRefused(TirjudgeError, ValueError):
+    """A store of evidence that must come with the request is missing, has another kind, or cannot be read."""
+
+
 class CheckpointError(TirjudgeError, ValueError):
     """A checkpoint cannot be loaded or written, or was trained for a different prompt format."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from tirjudge.basis import combined_basis
-from tirjudge.checks import Checks, gated, rules_verdict
+from tirjudge.checks import Checks, gated, require_stores, rules_verdict
 from tirjudge.claims import claims_of
 from tirjudge.concurrency import gather_fail_fast, gather_pair, map_concurrently
 from tirjudge.deadline import NEVER, Deadline, until
@@ -28,7 +28,7 @@ from tirjudge.profile import Profile
 from tirjudge.strategies.base import groups_of
 from tirjudge.token_counts import counts_of
 from tirjudge.tools.base import Tool, ToolContext
-from tirjudge.tools.functions import CallAccount, ToolFunction, chosen_functions
+from tirjudge.tools.functions import STORES, CallAccount, ToolFunction, chosen_functions
 from tirjudge.tools.python import PythonTool, Sandbox
 from tirjudge.types import (
     CheckResult,
@@ -108,6 +108,12 @@ class Judge:
         return is_asked
 
     @property
+    def takes_evidence(self) -> bool:
+        """Whether functions of programs or checks can query stores that come with a request."""
+        is_asked = self.checks is not None and any(card.needs for card in self.checks.cards)
+        return is_asked or any(function.name == STORES for function in self.functions)
+
+    @property
     def functions(self) -> Sequence[ToolFunction]:
         """Functions that programs may call."""
         return next((tool.functions for tool in self.tools if isinstance(tool, PythonTool)), ())
@@ -142,12 +148,15 @@ class Judge:
             ValueError: the request offers tools, but this judge has none; or it names a function that is not offered; or its
                 mode is rules, but this judge has no checks.
             RequestNotShown: the format cannot show the request.
+            EvidenceRefused: the request does not attach a store that a check needs, or the store cannot be read.
             PromptTooLong: the request does not fit the model's context.
             DeadlineExceeded: the deadline passed before the model had written a turn. If the model had written a turn
                 but no verdict could be forced in time, the judgment abstains with reason `deadline`.
             EngineUnavailable, SandboxUnavailable: the judgment could not be made.
         """
         by_rules = self.uses_rules(request)
+        if self.checks is not None:
+            require_stores(request, cards=self.checks.cards)
         if not self.tools and request.offers_tools and self.format.traits.takes_tools and not by_rules:
             raise ValueError(f'tools: "{request.tools}" given, but this judge has no tools; send "off"')
         if not by_rules:

@@ -95,7 +95,14 @@ def create_app(
     app.include_router(_state(service, records=records))
     requests = {path: model for _, _, posted in groups for path, model in posted.items()}
     functions = [function.name for function in service.judge.functions]
-    describe(app, requests, streams=openai.STREAMS, functions=functions, has_checks=service.judge.checks is not None)
+    describe(
+        app,
+        requests,
+        streams=openai.STREAMS,
+        functions=functions,
+        has_checks=service.judge.checks is not None,
+        takes_evidence=service.judge.takes_evidence,
+    )
     return app
 
 

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tirjudge.errors import DeadlineExceeded, PromptTooLong, SandboxBusy
+from tirjudge.errors import DeadlineExceeded, EvidenceRefused, PromptTooLong, SandboxBusy
 from tirjudge.types import StopReason, Verdict
 from tirjudge_web.errors import QueueFull
 
@@ -31,8 +31,8 @@ class MissingScore(StrEnum):
     PARSE_FAILED = "parse_failed"
     """The judge's text has no well-formed verdict."""
     UNREADABLE = "unreadable"
-    """The request has no response to judge: a rendered chat that cannot be parsed or is ambiguous, or a missing
-    reference."""
+    """The request has no response to judge: a rendered chat that cannot be parsed or is ambiguous, a missing
+    reference, or missing evidence."""
     TOO_LONG = "too_long"
     """The prompt does not fit the judge's context."""
     TOO_COSTLY = "too_costly"
@@ -104,6 +104,8 @@ def missing_from(error: Exception) -> MissingScore:
     match error:
         case PromptTooLong():
             return MissingScore.TOO_LONG
+        case EvidenceRefused():
+            return MissingScore.UNREADABLE
         case QueueFull() | SandboxBusy():
             return MissingScore.OVERLOADED
         case DeadlineExceeded():

@@ -9,7 +9,6 @@ from fastapi import FastAPI
 from pydantic import BaseModel
 
 from tirjudge.http.protocol import JUDGE_PATH, ErrorBody
-from tirjudge.tools.functions import STORES
 from tirjudge.types import MODEL_MODES, JudgeRequest, Mode
 from tirjudge_web.openapi import describe_requests, json_content
 
@@ -54,6 +53,7 @@ def describe(
     streams: Iterable[str] = (),
     functions: Sequence[str] = (),
     has_checks: bool = False,
+    takes_evidence: bool = False,
 ) -> None:
     """Complete the OpenAPI schema that FastAPI generates.
 
@@ -63,6 +63,7 @@ def describe(
         streams: paths that can respond with a stream of events, except `JUDGE_PATH`.
         functions: names of the functions that this server offers to programs.
         has_checks: whether this server has checks of responses.
+        takes_evidence: whether functions or checks can query stores that come with a request.
     """
     describe_requests(app, {JUDGE_PATH: JudgeRequest, **requests}, errors=ERROR_STATUSES)
     generate = app.openapi
@@ -79,7 +80,7 @@ def describe(
             schema["components"]["schemas"].pop(name, None)
         schemas = schema["components"]["schemas"]
         for name in {JudgeRequest.__name__} | {model.__name__ for model in requests.values()}:
-            _offer_functions(schemas.get(name, {}), names=functions)
+            _offer_functions(schemas.get(name, {}), names=functions, takes_evidence=takes_evidence)
         if not has_checks:
             schemas[Mode.__name__]["enum"] = [str(mode) for mode in MODEL_MODES]
         return schema
@@ -87,9 +88,9 @@ def describe(
     app.openapi = openapi
 
 
-def _offer_functions(request: dict[str, Any], *, names: Sequence[str]) -> None:
+def _offer_functions(request: dict[str, Any], *, names: Sequence[str], takes_evidence: bool) -> None:
     """Allow only the offered functions in the field `functions` of a request, if it has one, and stores in the field
-    `evidence` only if a function can query them."""
+    `evidence` only if something can query them."""
     fields = request.get("properties", {})
     for kind in fields.get("functions", {}).get("anyOf", ()):
         if kind["type"] == "array" and names:
@@ -97,7 +98,7 @@ def _offer_functions(request: dict[str, Any], *, names: Sequence[str]) -> None:
         elif kind["type"] == "array":
             kind["maxItems"] = 0
     for kind in fields.get("evidence", {}).get("anyOf", ()):
-        if kind["type"] == "array" and STORES not in names:
+        if kind["type"] == "array" and not takes_evidence:
             kind["maxItems"] = 0
 
 

@@ -18,7 +18,7 @@ from tirjudge.http.trace_context import carrying
 from tirjudge.http.workers import Worker
 from tirjudge.judge import Judge, OnTurn
 from tirjudge.request_context import coming_from
-from tirjudge.tools.functions import STORES, chosen_functions
+from tirjudge.tools.functions import chosen_functions
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_server.accounts import CallerAccounts
 from tirjudge_server.admission import Admission, QueueTicket
@@ -234,7 +234,7 @@ class JudgeService:
             message = f'tools: "{request.tools}" given, but this server runs without a sandbox; use "off"'
             raise Refused(invalid(message, param="tools", code="no_sandbox"))
         self.check_functions(request.functions if request.offers_tools else None)
-        if request.evidence and not any(function.name == STORES for function in self.judge.functions):
+        if request.evidence and not self.judge.takes_evidence:
             message = (
                 "evidence: given, but this server cannot query evidence; the operator enables it with --tool evidence"
             )

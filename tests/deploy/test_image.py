@@ -206,6 +206,14 @@ def test_base_images_are_exact_and_packages_are_installed_with_hashes(file: str)
         )
 
 
+def test_the_documented_build_with_evidence_has_the_packages_of_the_extra() -> None:
+    [line] = re.findall(
+        r'--build-arg PROGRAM_PACKAGES="(.*?)"', (ROOT / "docs" / "deploy.md").read_text(encoding="utf-8")
+    )
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert [str(Requirement(one)) for one in line.split()] == [str(Requirement(one)) for one in extras["evidence"]]
+
+
 def test_third_party_images_are_exact_releases() -> None:
     compose = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8"))
     images = [service["image"] for service in compose["services"].values() if service["image"] != "tirjudge"]

@@ -295,6 +295,16 @@ async def test_shapes_that_would_be_left_out_are_refused(pools: LazyPools, term:
         await (await open_attached(attached(files=FACTS, shapes=shapes), pools=pools)).ask("shacl")
 
 
+async def test_shapes_cannot_query_or_import_from_other_servers(pools: LazyPools) -> None:
+    shapes = """@prefix sh: <http://www.w3.org/ns/shacl#> . @prefix zoo: <http://example.org/zoo#> .
+    <urn:o> <http://www.w3.org/2002/07/owl#imports> <http://127.0.0.1:9/x.ttl>, <file:///etc/passwd> .
+    zoo:S a sh:NodeShape ; sh:targetNode zoo:pingu ;
+      sh:sparql [ sh:select "SELECT $this WHERE { SERVICE <http://127.0.0.1:9/> { $this ?p ?o } }" ] ."""
+    store = await open_attached(attached(files=FACTS, shapes=shapes), pools=pools)
+    with pytest.raises(ToolError, match="must not contain a federated query"):
+        await store.ask("shacl")
+
+
 async def test_recursive_shapes_end(pools: LazyPools) -> None:
     shapes = """@prefix sh: <http://www.w3.org/ns/shacl#> . @prefix zoo: <http://example.org/zoo#> .
     zoo:S a sh:NodeShape ; sh:targetClass zoo:Penguin ; sh:property [ sh:path zoo:mate ; sh:node zoo:S ] ."""
@@ -315,6 +325,8 @@ async def test_recursive_shapes_end(pools: LazyPools) -> None:
     [
         ("SELECT * { SERVICE SILENT <http://127.0.0.1:9/> { ?s ?p ?o } }", "SERVICE queries another server"),
         ("SELECT*FROM<http://127.0.0.1:9/>{?s ?p ?o}", "FROM selects another graph"),
+        ("SELECT * { SERV\\u0049CE <http://127.0.0.1:9/> { ?s ?p ?o } }", "SPARQL: error at"),
+        ("BASE <file:///etc/passwd> SELECT * FROM <> {}", "FROM selects another graph"),
         ("SELECT * { GRAPH ?g { ?s ?p ?o } }", "GRAPH selects a named graph"),
         ("LOAD <http://127.0.0.1:9/>", "can only be read"),
         ("INSERT DATA { zoo:a zoo:b zoo:c }", "can only be read"),

@@ -66,3 +66,13 @@ async def test_example_judges_without_a_model(example: Path) -> None:
     async with open_judge(f"rules:{example / 'loans.toml'}", tools=[]) as judge:
         verdict = (await judge.judge(request)).verdict
     assert (verdict.best, verdict.scores, verdict.basis) == (1, [1.0, 10.0], "checked")
+
+
+async def test_a_check_asks_the_store_of_the_request(example: Path) -> None:
+    file = {"name": "applicants.csv", "format": "csv", "text": (example / "applicants.csv").read_text()}
+    stores = [{"name": "applicants", "kind": "table", "files": [file]}]
+    request = JudgeRequest.model_validate({**contents(example, "request.json"), "mode": "rules", "evidence": stores})
+    async with open_judge(f"rules:{example / 'attached.toml'}", tools=[]) as judge:
+        judgment = await judge.judge(request)
+    assert (judgment.verdict.best, judgment.verdict.scores) == (1, [1.0, 10.0])
+    assert judgment.checks[0][0].reasons[0].row == {"id": "A-1"}

@@ -175,6 +175,14 @@ def test_times_with_a_zone_are_in_utc() -> None:
         ("SELECT * FROM read_csv('/etc/passwd')", "file system operations are disabled"),
         ("SELECT * FROM '/etc/passwd'", "does not exist|disabled"),
         ("SELECT * FROM glob('/etc/*')", "disabled"),
+        ("SELECT * FROM sniff_csv('/etc/passwd')", "disabled"),
+        ("SELECT * FROM query('SELECT * FROM read_text(''/etc/passwd'')')", "disabled"),
+        ("SELECT * FROM query('COPY facts TO ''/tmp/x''')", "Expected a single SELECT"),
+        ("EXPLAIN ANALYZE COPY facts TO '/tmp/x'", "disabled"),
+        ("FROM 'http://127.0.0.1:9/x.csv'", "disabled"),
+        ("SELECT * FROM parquet_metadata('http://127.0.0.1:9/x')", "disabled"),
+        ("EXPORT DATABASE '/tmp/x'", "EXPORT: the evidence can only be read"),
+        ("IMPORT DATABASE '/tmp'", "can only be read"),
         ("INSTALL httpfs", "LOAD: the evidence can only be read"),
         ("ATTACH '/tmp/a.db'", "ATTACH: the evidence can only be read"),
         ("SET memory_limit='10GB'", "SET: the evidence can only be read"),
@@ -219,6 +227,12 @@ async def test_a_runaway_query_is_stopped_and_the_store_stays_usable(open_one: O
     with pytest.raises(ToolError, match=r"the result has 2,000,0\d\d bytes, the limit is 1,048,576"):
         await store.ask("sql", query="SELECT repeat('a', 2000000) AS a")
     assert await store.ask("sql", query="SELECT name FROM loans WHERE id = ?", params=[2]) == [{"name": "Bob"}]
+
+
+async def test_a_statement_that_explain_runs_changes_only_the_process_of_its_query(open_one: OpenStore) -> None:
+    store = await open_one("table", {"loans.csv": LOANS})
+    assert await store.ask("sql", query="EXPLAIN ANALYZE DELETE FROM loans")
+    assert await store.ask("sql", query="SELECT count(*) AS n FROM loans") == [{"n": 3}]
 
 
 # ------------------------------------------------------------------------------------------------------- registered stores
@@ -338,6 +352,22 @@ async def test_hostile_attached_files_end_in_an_error_of_the_call(bare: Stores, 
         "wrong sql: wrong is a store of kind documents, which has no sql",
         "[{'a': 1}]",
     ]
+
+
+@pytest.mark.parametrize(
+    ("view", "problem"),
+    [
+        (
+            "SELECT load_extension('/tmp/x.so') AS x",
+            "t: not readable as a SQLite database: unsafe use of load_extension",
+        ),
+        ("SELECT hex(zeroblob(1000000000)) AS x", "string or blob too big"),
+        ("SELECT writefile('/tmp/x', 'x') AS x", "no such function: writefile"),
+    ],
+)
+def test_hostile_views_of_a_sqlite_database_are_refused(view: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        rows(database(f"CREATE VIEW v AS {view}"), format="sqlite")
 
 
 async def test_an_attached_file_of_the_maximum_size_is_read(bare: Stores, run_program: RunProgram) -> None:

@@ -155,6 +155,59 @@ async def test_rules_mode_without_checks_is_refused(make_service: MakeService, c
     assert response.json()["error"]["code"] == "no_checks"
 
 
+ATTACHED = """
+[[check]]
+name = "debt"
+kind = "sql"
+store = "bank"
+attached = true
+query = "SELECT * FROM applicants WHERE id = $id AND $decision = 'approve' AND debt > 0.4 * income"
+params = {id = "/applicant", decision = "/decision"}
+"""
+EVIDENCE = [
+    {
+        "name": "bank",
+        "kind": "table",
+        "files": [
+            {"name": "applicants.csv", "format": "csv", "text": "id,income,debt\nA-1,3100,400\nA-19,4900,7600\n"}
+        ],
+    }
+]
+
+
+@pytest.fixture
+async def attached(tmp_path: Path) -> AsyncIterator[Judge]:
+    """Rules over a store that comes with the request."""
+    (tmp_path / "attached.toml").write_text(ATTACHED)
+    async with open_judge(f"rules:{tmp_path / 'attached.toml'}", tools=[]) as judge:
+        yield judge
+
+
+async def test_rules_over_the_evidence_of_a_request(attached: Judge, connect: Any) -> None:
+    async with connect(create_app(JudgeService(attached), max_body_bytes=100_000, names=tuple(DIALECTS))) as client:
+        answer = await post(client, "/v1/judge", request("rules", BAD, GOOD, evidence=EVIDENCE))
+        assert (answer["verdict"]["best"], answer["verdict"]["scores"]) == (1, [1.0, 10.0])
+        refused = await client.post("/v1/judge", json=request("rules", BAD, GOOD))
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "evidence_refused")
+        assert "needs the store 'bank' of kind table; attach it" in refused.json()["error"]["message"]
+        scored = await client.post("/v1/score", json={"text_1": "Loan?", "text_2": [GOOD]})
+        assert scored.status_code < 500
+        assert scored.headers["x-judge-failed"] == "1"
+        schema = (await client.get("/openapi.json")).json()["components"]["schemas"]["JudgeRequest"]
+    [kind] = [kind for kind in schema["properties"]["evidence"]["anyOf"] if kind["type"] == "array"]
+    assert kind["maxItems"] > 0
+
+
+async def test_a_gate_beside_a_model_takes_the_evidence_of_a_request(
+    attached: Judge, make_service: MakeService, connect: Any
+) -> None:
+    service = make_service(lambda sequence: "<score>9</score>")
+    service.judge = Judge(engine=service.judge.engine, checks=attached.checks)
+    async with connect(create_app(service, max_body_bytes=100_000)) as client:
+        answer = await post(client, "/v1/judge", request("pointwise", BAD, tools="off", evidence=EVIDENCE))
+    assert [result["passed"] for result in answer["checks"][0]] == [False]
+
+
 def truth(applicant: str, decision: str, has_reason: bool) -> float:
     """The score, from the table and not from the checks."""
     is_known = applicant in APPLICANTS

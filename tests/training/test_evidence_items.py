@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from benchmarks.evidence_checkpoint import SETS, function_lines, recipe_of, request_of
+from benchmarks.evidence_checkpoint import function_lines, recipe_of, request_of
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.formats.blocks import bindings
 from tirjudge.judge import Judge
@@ -24,20 +25,21 @@ from tirjudge_evidence.tasks.generating import FUNCTIONS, draw_tasks
 from tirjudge_evidence.tasks.programs import END_OF_LOOKUP
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.bundled.build import bundled_profile, make_tokenizer
-from tirjudge_training.bundled.sft import encode_example, render_example
+from tirjudge_training.bundled.sft import encode_example, make_shard, render_example
 from tirjudge_training.bundled.vocabulary import TrainedVocabulary
 from tirjudge_training.items import read_items, write_items
-from tirjudge_training.synthetic.examples import Mixture, draw_examples, segments
+from tirjudge_training.synthetic.examples import WITHOUT_EVIDENCE, Mixture, draw_examples, segments
 from tirjudge_training.synthetic.items import EVIDENCE, generate_items
 
 MIXTURE = Mixture(evidence=1.0, numeric=0.0, conduct=0.0, toolless=0.0, ties=0.0)
 
+RECIPE = recipe_of(1, seed=1, functions=(), parent=bundled_checkpoint(), plan_alone=0.6, whole=0.2)
+
 
 @pytest.fixture(scope="module")
 def vocabulary() -> TrainedVocabulary:
-    recipe = recipe_of(1, seed=1, functions=())
-    tokenizer = make_tokenizer(recipe, bundled_profile())
-    return TrainedVocabulary(tokenizer_json=tokenizer.to_str(), num_ids=recipe.vocab_size)
+    tokenizer = make_tokenizer(RECIPE, bundled_profile())
+    return TrainedVocabulary(tokenizer_json=tokenizer.to_str(), num_ids=RECIPE.vocab_size)
 
 
 async def test_prompts_of_training_are_those_of_serving(
@@ -98,7 +100,7 @@ def test_examples_without_evidence_have_a_random_verdict() -> None:
     assert not any(one.presents_functions or one.code for one in without)
 
 
-def test_most_rows_end_after_the_lookup(vocabulary: TrainedVocabulary) -> None:
+def test_rows_end_after_the_plan_or_the_lookup(vocabulary: TrainedVocabulary) -> None:
     drawn = draw_examples(Mode.PAIRWISE, rng=Random(8), held_out=False, mixture=MIXTURE)
     example = next(one for one in drawn if one.evidence)
     short, whole = (
@@ -108,6 +110,22 @@ def test_most_rows_end_after_the_lookup(vocabulary: TrainedVocabulary) -> None:
     assert vocabulary.tokenizer.decode(list(short.ids)).endswith(END_OF_LOOKUP)
     assert whole.ids[: len(short.ids)] == short.ids
     assert [len(short.loss_from), len(whole.loss_from)] == [1, 2]
+    plan = encode_example(example, vocabulary=vocabulary, profile=bundled_profile(), whole=False, plan_alone=True)
+    [(start, end)] = plan.loss_from
+    assert vocabulary.tokenizer.decode(list(plan.ids[start:end])) == f"{example.plan}\n```python\n"
+    assert plan.ids == short.ids[:end]
+
+
+def test_a_recipe_has_its_shares_of_rows(vocabulary: TrainedVocabulary) -> None:
+    recipe = replace(RECIPE, mode_shares=(0.0, 1.0, 0.0), whole=0.25, plan_alone=0.5, examples_per_shard=400)
+    rows = make_shard(recipe, bundled_profile(), vocabulary, 0)
+    texts = [vocabulary.tokenizer.decode(list(row.ids)) for row in rows]
+    ends = {"lookup": END_OF_LOOKUP, "plan": "```python\n"}
+    shares = {name: sum(text.endswith(end) for text in texts) / 400 for name, end in ends.items()}
+    shares["whole"] = sum(len(row.loss_from) == 2 for row in rows) / 400
+    given = 1 - WITHOUT_EVIDENCE
+    expected = {"lookup": 0.25 * given, "plan": 0.5 * given, "whole": 0.25 * given}
+    assert {name: abs(share - expected[name]) < 0.07 for name, share in shares.items()} == dict.fromkeys(shares, True)
 
 
 def test_generated_items_carry_their_stores_through_files(tmp_path: Path) -> None:
@@ -128,6 +146,6 @@ def test_generated_items_carry_their_stores_through_files(tmp_path: Path) -> Non
 
 def test_a_request_without_evidence_names_no_function() -> None:
     task = next(draw_tasks(seed=1, held_out=True))
-    for test_set in SETS:
-        request = request_of(task, test_set)
-        assert bool(request.evidence) is bool(request.functions) is test_set.with_evidence
+    for given in (True, False):
+        request = request_of(task, with_evidence=given)
+        assert bool(request.evidence) is bool(request.functions) is given

@@ -17,6 +17,7 @@ from tirjudge.errors import (
     DeadlineExceeded,
     EngineBusy,
     EngineUnavailable,
+    EvidenceRefused,
     PromptTooLong,
     RecordsUnavailable,
     SandboxBusy,
@@ -74,7 +75,9 @@ class ShuttingDown(Exception):
 UNAVAILABLE = (EngineUnavailable, CheckpointError, SandboxUnavailable)
 """Failures of the server's components. A `CheckpointError` means that a remote engine now serves a different model."""
 
-FAILURES = (Refused, QueueFull, ShuttingDown, PromptTooLong, DeadlineExceeded, RecordsUnavailable, *UNAVAILABLE)
+FAILURES = (
+    Refused, QueueFull, ShuttingDown, PromptTooLong, EvidenceRefused, DeadlineExceeded, RecordsUnavailable, *UNAVAILABLE,
+)  # fmt: skip
 """Expected exceptions of a request. Any other exception is a bug of the server."""
 
 
@@ -91,6 +94,8 @@ def problem_from(error: Exception) -> tuple[int, Problem, dict[str, str]]:
             return 503, problem, retry_headers(UNAVAILABLE_RETRY_S)
         case PromptTooLong():
             return 400, invalid(f"prompt: {error}", param="prompt", code="context_length_exceeded"), {}
+        case EvidenceRefused():
+            return 400, invalid(str(error), param="evidence", code="evidence_refused"), {}
         case DeadlineExceeded():
             problem = Problem(message=str(error), type="server_error", code="deadline_exceeded")
             return 504, problem, {}

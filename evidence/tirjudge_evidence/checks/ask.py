@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from typing import ClassVar
 
 from pydantic import Field
 
-from tirjudge.types import CheckReason
+from tirjudge.types import CheckReason, StoreKind
 from tirjudge_evidence.checks.base import (
     CheckContext,
     CheckFinding,
@@ -40,6 +41,7 @@ _XSD = "http://www.w3.org/2001/XMLSchema#"
 class AskSettings(FromResponse, InStoreSettings):
     """Settings of the check."""
 
+    store_kind: ClassVar[StoreKind] = "graph"
     kind: str = Field(pattern="^ask$")
     query: str
     """An ASK query. `$name` is a value of the response."""
@@ -81,7 +83,7 @@ def _escaped(char: str) -> str:
 
 
 def _open(settings: AskSettings, context: CheckContext) -> Examine:
-    store = context.store_of(settings, operation="ask", kind="graph")
+    store_of = context.store_of(settings)
     named = {found["name"] for found in _TOKEN.finditer(settings.query) if found["name"]}
     if unused := sorted(settings.names - named):
         raise ValueError(f"check {settings.name}: the query does not use ${unused[0]}")
@@ -89,6 +91,7 @@ def _open(settings: AskSettings, context: CheckContext) -> Examine:
     async def examine(examined: Examined) -> list[CheckFinding]:
         values = settings.values_in(examined.response)
         terms = {name: term(value, is_iri=settings.types.get(name) == "iri") for name, value in values.items()}
+        store = await store_of(examined)
         answer = await asked(store, "ask", query=filled(settings.query, terms))
         if answer is settings.expect:
             return []

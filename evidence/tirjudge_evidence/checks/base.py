@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from tirjudge.errors import SandboxUnavailable
+from tirjudge.checks import NeededStore
+from tirjudge.errors import EvidenceRefused, SandboxUnavailable
 from tirjudge.tools.functions import ToolError
-from tirjudge.types import CheckReason, JudgeRequest, Severity
-from tirjudge_evidence.stores import EvidenceStore
+from tirjudge.types import CheckReason, JudgeRequest, Severity, StoreKind
+from tirjudge_evidence.stores import EvidenceStore, LazyPools, open_attached
 from tirjudge_sandbox import SandboxPool
 
 MAX_REASONS = 20
@@ -63,7 +64,16 @@ class InStoreSettings(CheckSettings):
     """A check that asks a store."""
 
     store: str
-    """Name of a store of the same file."""
+    """Name of the store."""
+    attached: bool = False
+    """Whether the store comes with the request. False: it is a store of the same file."""
+    store_kind: ClassVar[StoreKind]
+    """Kind of the store."""
+
+    @property
+    def needs(self) -> NeededStore | None:
+        """Store that each request must attach."""
+        return NeededStore(name=self.store, kind=self.store_kind) if self.attached else None
 
 
 class Missing(Exception):
@@ -92,28 +102,56 @@ class CheckContext:
 
     stores: Mapping[str, EvidenceStore] = field(default_factory=dict)
     """Open stores of the same file, by name."""
+    pools: LazyPools = field(default_factory=LazyPools)
+    """Pools that open the stores of requests."""
     sandbox: SandboxPool | None = None
     """Runs programs. None: no check of the file needs it."""
 
-    def store_of(self, settings: InStoreSettings, *, operation: str, kind: str) -> EvidenceStore:
-        """Return the store of a check.
+    def store_of(self, settings: InStoreSettings) -> StoreOf:
+        """Return the function that gives the store of a check for a response.
 
         Raises:
-            ValueError: no such store, or it has another kind.
+            ValueError: no such store, or it has another kind; or a store of the file has the name of an attached one.
         """
         store = self.stores.get(settings.store)
+        if settings.attached:
+            if store is not None:
+                raise ValueError(
+                    f"check {settings.name}: {settings.store!r} is a store of the file; remove `attached` or rename it"
+                )
+            return lambda examined: _attached_store(examined.request, settings.store, pools=self.pools)
         if store is None:
             known = ", ".join(self.stores) or "none"
-            raise ValueError(f"check {settings.name}: store {settings.store!r} is not in the file; it has {known}")
-        if store.card.kind != kind:
             raise ValueError(
-                f"check {settings.name}: {operation} needs a {kind} store, {settings.store} has kind {store.card.kind}"
+                f"check {settings.name}: store {settings.store!r} is not in the file; it has {known}; "
+                "with `attached = true` the store comes with the request"
             )
-        return store
+        if store.card.kind != settings.store_kind:
+            raise ValueError(
+                f"check {settings.name}: {settings.kind} needs a {settings.store_kind} store, {settings.store} has kind "
+                f"{store.card.kind}"
+            )
+
+        async def registered(_: Examined) -> EvidenceStore:
+            return store
+
+        return registered
+
+
+StoreOf = Callable[[Examined], Awaitable[EvidenceStore]]
+"""Return the store that a check asks about a response."""
+
+
+async def _attached_store(request: JudgeRequest, name: str, *, pools: LazyPools) -> EvidenceStore:
+    item = next(store for store in request.evidence or () if store.name == name)  # `require_stores` found it
+    try:
+        return await open_attached(item, pools=pools)
+    except ToolError as error:
+        raise SandboxUnavailable(str(error)) from error
 
 
 Examine = Callable[[Examined], Awaitable[list[CheckFinding]]]
-"""Checks one response. It raises `Missing`, or SandboxUnavailable if the check could not be made."""
+"""Checks one response. It raises `Missing`, or EvidenceRefused or SandboxUnavailable if the check could not be made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +174,7 @@ async def asked(store: EvidenceStore, operation: str, **arguments: Any) -> Any:
 
     Raises:
         Missing: the query fails for the values of this response, or exceeds a limit.
+        EvidenceRefused: the store came with the request and cannot be read.
         SandboxUnavailable: the store changed on disk, or cannot be asked.
     """
     try:
@@ -145,4 +184,13 @@ async def asked(store: EvidenceStore, operation: str, **arguments: Any) -> Any:
     try:
         return await store.ask(operation, **arguments)
     except ToolError as error:
+        if store.attached:
+            await _check_readable(store)
         raise Missing(f"{store.card.name}: {error}"[:MAX_REASON_CHARS]) from error
+
+
+async def _check_readable(store: EvidenceStore) -> None:
+    try:
+        await store.ask("describe")
+    except ToolError as error:
+        raise EvidenceRefused(f"evidence: {store.card.name}: {error}") from error

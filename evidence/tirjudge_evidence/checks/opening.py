@@ -26,6 +26,7 @@ from tirjudge_evidence.checks.base import (
     CheckSettings,
     Examine,
     Examined,
+    InStoreSettings,
     Missing,
 )
 from tirjudge_evidence.functions import shared_stores
@@ -112,7 +113,7 @@ async def open_file(path: str, options: ToolOptions) -> AsyncIterator[OpenChecks
         if any(kind.needs_sandbox for kind in kinds):
             pool = SandboxPool(slots=options.slots, allow_unsafe=options.allow_unsafe_sandbox)
             sandbox = await stack.enter_async_context(pool)
-        context = CheckContext(stores=stores.registered, sandbox=sandbox)
+        context = CheckContext(stores=stores.registered, pools=stores.pools, sandbox=sandbox)
         yield OpenChecks(
             [
                 OpenCheck(card=_card(each, given, context), settings=each, examine=kind.open(each, context))
@@ -141,7 +142,8 @@ def _parsed(given: dict[str, Any], kind: CheckKind, *, path: str) -> CheckSettin
 
 
 def _card(settings: CheckSettings, given: dict[str, Any], context: CheckContext) -> CheckCard:
-    store = context.stores.get(getattr(settings, "store", ""))
+    asks = settings if isinstance(settings, InStoreSettings) else None
+    store = None if asks is None else context.stores.get(asks.store)
     defined = json.dumps([given, None if store is None else store.card.sha256], sort_keys=True, default=str)
     gate = settings.gate
     return CheckCard(
@@ -155,4 +157,5 @@ def _card(settings: CheckSettings, given: dict[str, Any], context: CheckContext)
         if gate == "decides"
         else Gate(cap=gate.cap, decides=gate.decides),
         sha256=hashlib.sha256(defined.encode()).hexdigest(),
+        needs=None if asks is None else asks.needs,
     )

@@ -6,11 +6,11 @@ The RDF is the first fenced block in Turtle or JSON-LD, or the response's JSON w
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from tirjudge.types import CheckReason, Severity
+from tirjudge.types import CheckReason, Severity, StoreKind
 from tirjudge_evidence.checks.base import (
     MAX_REASON_CHARS,
     CheckContext,
@@ -30,6 +30,7 @@ _LEVELS: dict[str, Severity] = {"info": "info", "warning": "warning", "violation
 class ShaclSettings(InStoreSettings):
     """Settings of the check."""
 
+    store_kind: ClassVar[StoreKind] = "graph"
     kind: str = Field(pattern="^shacl$")
     format: Literal["turtle", "json-ld"] = "turtle"
     """Format of the block of the response. With `context`, it is JSON-LD."""
@@ -64,10 +65,11 @@ def _without_contexts(value: Any) -> Any:
 
 
 def _open(settings: ShaclSettings, context: CheckContext) -> Examine:
-    store = context.store_of(settings, operation="shacl", kind="graph")
+    store_of = context.store_of(settings)
 
     async def examine(examined: Examined) -> list[CheckFinding]:
         data, format = _rdf_of(examined.response, settings)
+        store = await store_of(examined)
         report = await asked(store, "shacl", data=data, format=format)
         return [_finding(each, settings, sha256=store.card.sha256) for each in report["results"]]
 

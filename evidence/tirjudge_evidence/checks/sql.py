@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from tirjudge.types import CheckReason
+from tirjudge.types import CheckReason, StoreKind
 from tirjudge_evidence.checks.base import (
     CheckContext,
     CheckFinding,
@@ -22,6 +22,7 @@ from tirjudge_evidence.checks.response_json import FromResponse
 class SqlSettings(FromResponse, InStoreSettings):
     """Settings of the check."""
 
+    store_kind: ClassVar[StoreKind] = "table"
     kind: str = Field(pattern="^sql$")
     query: str
     """One SELECT. `$name` is a value of the response."""
@@ -30,10 +31,11 @@ class SqlSettings(FromResponse, InStoreSettings):
 
 
 def _open(settings: SqlSettings, context: CheckContext) -> Examine:
-    store = context.store_of(settings, operation="sql", kind="table")
+    store_of = context.store_of(settings)
 
     async def examine(examined: Examined) -> list[CheckFinding]:
         values = settings.values_in(examined.response)
+        store = await store_of(examined)
         rows = await asked(store, "sql", query=settings.query, params=values)
         if settings.expect == "rows":
             shown, message = [] if rows else [None], "no row fits the response"

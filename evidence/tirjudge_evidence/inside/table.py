@@ -283,7 +283,7 @@ def _load_sqlite(connection: Any, data: bytes, *, file: str, loaded: set[str]) -
             _add(name, loaded, file=file)
             _copy(source, connection, name=name)
     except (sqlite3.Error, duckdb.Error, UnicodeError) as error:
-        raise ValueError(f"{file}: not readable as a SQLite database: {_message(error, hidden=file)}") from None
+        raise ValueError(f"{file}: not readable as a SQLite database: {_message(error)}") from None
     finally:
         source.close()
 

@@ -91,10 +91,6 @@ TRAINING: tuple[Ontology, ...] = (
         groups=("Metal", "Food"), classes=(("Copper", "Steel"), ("Grain", "Fruit")),
         relation="supplier", partners=("Factory", "Farm"), seat="valley", noted=("packer", "buyer"),
     ),
-)  # fmt: skip
-"""Ontologies for training."""
-
-HELD_OUT: tuple[Ontology, ...] = (
     Ontology(
         name="harbour", table="vessels", numbers=("draught", "tonnage"), link="berth", other="berths", place="quay",
         size="depth", grade="rig", limits="bounds", most="clearance", since="arrived", until="departs", stamp="survey",
@@ -106,6 +102,23 @@ HELD_OUT: tuple[Ontology, ...] = (
         size="rows", grade="family", limits="guides", most="allowance", since="sown", until="picked", stamp="inspection",
         groups=("Shrub", "Herb"), classes=(("Heather", "Privet"), ("Basil", "Thyme")),
         relation="breeder", partners=("Orchard", "Botanist"), seat="region", noted=("gardener", "donor"),
+    ),
+)  # fmt: skip
+"""Ontologies for training."""
+
+HELD_OUT: tuple[Ontology, ...] = (
+    Ontology(
+        name="astronomy", table="comets", numbers=("mass", "albedo"), link="observatory", other="observatories",
+        place="island", size="domes", grade="shape", limits="thresholds", most="cutoff", since="discovered",
+        until="faded", stamp="sighting", groups=("Icy", "Rocky"),
+        classes=(("Crystal", "Snowball"), ("Boulder", "Pebble")), relation="finder", partners=("Amateur", "Institute"),
+        seat="village", noted=("namesake", "archivist"),
+    ),
+    Ontology(
+        name="theatre", table="operas", numbers=("acts", "arias"), link="venue", other="venues", place="suburb",
+        size="balconies", grade="genre", limits="norms", most="utmost", since="premiered", until="withdrawn",
+        stamp="revival", groups=("Tragedy", "Comedy"), classes=(("Elegy", "Lament"), ("Farce", "Satire")),
+        relation="composer", partners=("Conservatory", "Freelancer"), seat="birthplace", noted=("librettist", "costumer"),
     ),
 )  # fmt: skip
 """Ontologies for evaluation only."""
@@ -128,8 +141,11 @@ _WORDS = (
 
 
 def invented(rng: Random) -> Ontology:
-    """Return an ontology whose names are drawn from the list of words."""
+    """Return an ontology whose names are drawn from the list of words. In half of the ontologies, every second name is made
+    of random syllables, so that a judge does not rely on known words."""
     words = [word for word in rng.sample(_WORDS.split(), len(_WORDS.split())) if word not in _TAKEN]
+    if rng.random() < 0.5:
+        words[::2] = _made_up(rng, num_words=len(words[::2]))
     take = iter(words).__next__
 
     def cls() -> str:
@@ -141,6 +157,16 @@ def invented(rng: Random) -> Ontology:
         groups=(cls(), cls()), classes=((cls(), cls()), (cls(), cls())), relation=take(), partners=(cls(), cls()),
         seat=take(), noted=(take(), take()),
     )  # fmt: skip
+
+
+def _made_up(rng: Random, *, num_words: int) -> list[str]:
+    """Return different words of three syllables."""
+    made: dict[str, None] = {}
+    while len(made) < num_words:
+        word = "".join(rng.choice("bcdfglmnprstvz") + rng.choice("aeiou") for _ in range(3))
+        if word not in _TAKEN:
+            made[word] = None
+    return list(made)
 
 
 _TAKEN = frozenset[str]().union(*(each.names for each in HELD_OUT))

@@ -8,7 +8,7 @@ from typing import Any
 
 from tirjudge_evidence.tasks.generating import KINDS, draw_tasks
 
-REVISION = "1"
+REVISION = "2"
 """Changes when a row changes."""
 
 SEED = 2024

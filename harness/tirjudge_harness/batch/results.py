@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tirjudge.errors import DeadlineExceeded, PromptTooLong, RequestNotShown, TirjudgeError
+from tirjudge.errors import DeadlineExceeded, EvidenceRefused, PromptTooLong, RequestNotShown, TirjudgeError
 from tirjudge.http.exchange import RequestRefused
 from tirjudge.types import Judgment
 from tirjudge_harness.batch.inputs import RequestRow
@@ -38,7 +38,7 @@ class ErrorKind(StrEnum):
 
 def kind_of(error: TirjudgeError) -> ErrorKind:
     """Classify a failure."""
-    if isinstance(error, PromptTooLong | RequestRefused | RequestImpossible | RequestNotShown):
+    if isinstance(error, PromptTooLong | EvidenceRefused | RequestRefused | RequestImpossible | RequestNotShown):
         return ErrorKind.REFUSED
     return ErrorKind.DEADLINE if isinstance(error, DeadlineExceeded) else ErrorKind.UNAVAILABLE
 

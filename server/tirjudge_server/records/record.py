@@ -33,13 +33,17 @@ ERASABLE = (
     "claims",
     "conflicts",
     "stores",
+    "reasons",
     "caller",
     "request_id",
 )
 """Fields that can be withheld or erased: texts of the request, texts of the model, function calls with the claims that rest
-on them, and the caller's identity."""
+on them, reasons of checks, and the caller's identity."""
 
-_IN_CALLS = frozenset(name for name in ERASABLE if name.startswith("request.")) | {"turns"}
+_TEXTS = frozenset(name for name in ERASABLE if name.startswith("request."))
+"""Texts of the request. Reasons of checks may quote them."""
+
+_IN_CALLS = _TEXTS | {"turns"}
 """Fields whose texts programs pass to functions: a call such as `run(response_a)` has a whole response in its arguments."""
 
 _OF_CALLS = ("claims", "conflicts", "stores")
@@ -50,11 +54,12 @@ KEPT = frozenset({"request", "rollouts", "judgment", "versions", "dialect"})
 
 
 def with_calls(fields: Collection[str]) -> frozenset[str]:
-    """Return the fields to withhold or erase. They include the function calls if these may have texts of the fields, and with
-    the calls what is derived from them."""
-    if not (_IN_CALLS | {"calls"}) & set(fields):
-        return frozenset(fields)
-    return frozenset(fields) | {"calls", *_OF_CALLS}
+    """Return the fields to withhold or erase. They include the function calls and the reasons of checks if these may have
+    texts of the fields, and with the calls what is derived from them."""
+    chosen = frozenset(fields)
+    if chosen & _TEXTS:
+        chosen |= {"reasons"}
+    return chosen | {"calls", *_OF_CALLS} if chosen & (_IN_CALLS | {"calls"}) else chosen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +155,8 @@ def fields_of(request: JudgeRequest, judgment: Judgment, *, call: Call, versions
     if any(map(any, calls)):
         fields["calls"] = calls
     fields |= {name: judgment_json.pop(name) for name in _OF_CALLS if name in judgment_json}
+    if "checks" in judgment_json:
+        fields["reasons"] = [[_take_reasons(result) for result in results] for results in judgment_json["checks"]]
     return fields | {
         "request": {name: request_json[name] for name in request_json if name in SETTINGS},
         "turns": turns,
@@ -160,6 +167,18 @@ def fields_of(request: JudgeRequest, judgment: Judgment, *, call: Call, versions
         "request_id": call.request_id,
         "dialect": call.dialect,
     }
+
+
+_REASONS = ("reasons", "skipped")
+"""Fields of the result of a check that quote the response, rows of stores, or other texts."""
+
+
+def _take_reasons(result: dict[str, Any]) -> dict[str, Any]:
+    """Remove the reasons from the result of a check, and return them. A skipped check stays skipped."""
+    taken = {name: result.pop(name) for name in _REASONS if name in result}
+    if "skipped" in taken:
+        result["skipped"] = ""
+    return taken
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,7 +207,7 @@ class StoredJudgment:
     @property
     def judgment(self) -> Judgment:
         """The judgment. Its rollouts have no turns if the turns are erased, and its turns no calls if these are. It has no
-        claims then either."""
+        claims then either. Its checks have no reasons if these are erased."""
         rollouts = self.values["rollouts"]
         turns = self.values.get("turns", [[] for _ in rollouts])
         if "calls" in self.values:
@@ -198,6 +217,11 @@ class StoredJudgment:
             ]
         merged = [rollout | {"turns": its} for rollout, its in zip(rollouts, turns, strict=True)]
         derived = {name: self.values[name] for name in _OF_CALLS if name in self.values}
+        if "reasons" in self.values:
+            both = zip(self.values["judgment"]["checks"], self.values["reasons"], strict=True)
+            derived["checks"] = [
+                [result | its for result, its in zip(results, reasons, strict=True)] for results, reasons in both
+            ]
         return Judgment.model_validate(self.values["judgment"] | derived | {"rollouts": merged})
 
     @property

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tirjudge.types import CheckReason, CheckResult, JudgeRequest, Judgment
 from tirjudge_server.call import Call
 from tirjudge_server.records.audit import verify
 from tirjudge_server.records.database import RecordsError
 from tirjudge_server.records.record import ERASABLE
-from tirjudge_server.records.store import RecordPolicy
+from tirjudge_server.records.store import RecordPolicy, Records
 from tirjudge_web.errors import Refused
 
 SECRET = "the patient is called Ada"
@@ -39,6 +41,55 @@ async def test_erasing_turns_keeps_the_verdict(store, keep) -> None:
     left = (await store.read(judgment.id)).judgment
     assert left.verdict == judgment.verdict
     assert [rollout.turns for rollout in left.rollouts] == [[]]
+
+
+def checked(judgment: Judgment) -> Judgment:
+    """Return the judgment with results of three checks of its two responses, whose reasons quote a secret."""
+    row = CheckReason(message="too old", row={"name": SECRET}, store="patients", store_sha256="1" * 64)
+    failed = CheckResult(check="age", kind="sql", severity="violation", passed=False, reasons=[row])
+    skipped = CheckResult(check="form", kind="json_schema", severity="info", passed=False, skipped=f"no {SECRET}")
+    passed = CheckResult(check="words", kind="pattern", severity="warning", passed=True)
+    return judgment.model_copy(update={"checks": [[failed, skipped, passed], [passed, skipped, failed]]})
+
+
+async def keep_checked(store: Records, request: JudgeRequest, judgment_of: Callable[..., Judgment]) -> Judgment:
+    call = Call()
+    return await store.store(request, checked(judgment_of(call)), call=call)
+
+
+def without_reasons(judgment: Judgment) -> Judgment:
+    update = {"reasons": []}
+    shown = [
+        [one.model_copy(update=update if one.skipped is None else {"skipped": ""}) for one in results]
+        for results in judgment.checks
+    ]
+    return judgment.model_copy(update={"checks": shown})
+
+
+@pytest.mark.parametrize("field", ["reasons", "request.prompt", "request.evidence"])
+async def test_reasons_of_checks_are_erased_alone_or_with_the_texts_that_they_quote(
+    database_url, open_store, request_of, judgment_of, field: str
+) -> None:
+    store = open_store(database_url)
+    judgment = await keep_checked(store, request_of(), judgment_of)
+    assert (await store.read(judgment.id)).judgment == judgment
+    await store.erase(judgment.id, fields=[field])
+    record = await store.read(judgment.id)
+    assert SECRET not in record.content.dump()
+    assert record.judgment.checks == without_reasons(judgment).checks
+    assert [[one.failed for one in results] for results in record.judgment.checks] == [
+        [True, False, False],
+        [False, False, True],
+    ]
+    assert verify(store.database).broken is None
+
+
+async def test_reasons_of_checks_are_withheld(database_url, open_store, request_of, judgment_of) -> None:
+    store = open_store(database_url, withheld=frozenset({"request.responses"}))
+    judgment = await keep_checked(store, request_of(), judgment_of)
+    record = await store.read(judgment.id)
+    assert SECRET not in record.content.dump()
+    assert record.judgment.checks == without_reasons(judgment).checks
 
 
 async def test_only_known_judgments_and_erasable_fields_can_be_erased(store, keep) -> None:

@@ -39,6 +39,9 @@ from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw
 from tirjudge_training.synthetic.programs import END_OF_CHECKS
 from tirjudge_training.synthetic.teacher_errors import NO_ERRORS, TeacherErrors, with_teacher_errors
 
+END_OF_PLAN = "```python\n"
+"""End of the plan of a judgment with a program."""
+
 SHARED_STEP, SHARED_MOST, LENGTH_STEP, TARGET_STEP = 16, 144, 32, 256
 """Dimensions of matrix products are rounded to multiples of the steps. oneDNN compiles a kernel for each shape that is
 not among the last thousand shapes. Without rounding, almost every batch has a different shape."""
@@ -65,6 +68,9 @@ class BundledRecipe:
     """Maximum number of tokens in one forward pass, including padding, excluding the common prefix."""
     whole: float = 0.25
     """Share of the examples with the complete judgment. The other examples end after the checks."""
+    plan_alone: float = 0.0
+    """Share of the examples about evidence that end after the plan, because it determines the lookup. They are among those
+    without the complete judgment."""
     mode_shares: tuple[float, float, float] = (0.4, 0.35, 0.25)
     """Shares of the modes: pointwise, pairwise, listwise."""
     matrix_lr: float = 0.02
@@ -201,6 +207,7 @@ def encode_example(
     vocabulary: TrainedVocabulary,
     profile: Profile,
     whole: bool,
+    plan_alone: bool = False,
     functions: Sequence[str] = (),
 ) -> PackedRow:
     """Encode one example. Each segment is encoded separately, as in the serving loop.
@@ -210,6 +217,7 @@ def encode_example(
         vocabulary: Vocabulary of the model.
         profile: Profile with the limits on the texts in a prompt.
         whole: Whether to encode the complete judgment. False: only up to the end of the checks.
+        plan_alone: Whether an example about evidence ends after the plan.
         functions: Lines of the functions that the prompt presents.
     """
     prompt = render_example(example, profile=profile, chat=vocabulary.chat, functions=functions)
@@ -219,7 +227,7 @@ def encode_example(
     for part in parts:
         text = part.text
         if not whole and example.code is not None:
-            end = END_OF_LOOKUP if example.evidence else END_OF_CHECKS
+            end = END_OF_CHECKS if not example.evidence else END_OF_PLAN if plan_alone else END_OF_LOOKUP
             text = text[: text.index(end) + len(end)]
         encoded = vocabulary.encode(text)
         if part.by_model:
@@ -250,17 +258,19 @@ def make_shard(recipe: BundledRecipe, profile: Profile, vocabulary: TrainedVocab
     """Generate the rows of one shard. The function is pure: equal arguments give equal rows."""
     rng = Random(f"{recipe.seed}/{index}")
     mixed = draw_mixed(rng=rng, mode_shares=recipe.mode_shares, mixture=recipe.mixture, erring=recipe.erring)
-    drawn = islice(mixed, recipe.examples_per_shard)
-    return [
-        encode_example(
+    rows: list[PackedRow] = []
+    for example in islice(mixed, recipe.examples_per_shard):
+        share = rng.random()
+        row = encode_example(
             example,
             vocabulary=vocabulary,
             profile=profile,
-            whole=rng.random() < recipe.whole,
+            whole=share < recipe.whole,
+            plan_alone=1 - share < recipe.plan_alone,
             functions=recipe.functions,
         )
-        for example in drawn
-    ]
+        rows.append(row)
+    return rows
 
 
 def full_batches(

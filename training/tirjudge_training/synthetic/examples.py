@@ -386,7 +386,7 @@ def _evidence_example(task: EvidenceTask, mode: Mode, *, rng: Random) -> Synthet
         met=(float(is_right),) if is_pointwise else tuple(float(i == task.label) for i in range(2)),
         label=0 if is_pointwise else task.label, tools=True, verifiable=True, num_asked=1, evidence=task.stores,
         code=task.program(is_pointwise=is_pointwise), output=task.output(is_right=is_right if is_pointwise else None),
-        plan=f"To look up: {task.plan}.",
+        plan=f"To check: {task.plan}.",
     )  # fmt: skip
     if rng.random() >= WITHOUT_EVIDENCE:
         return example
