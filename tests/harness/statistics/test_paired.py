@@ -46,21 +46,39 @@ def test_a_repeated_comparison_counts_each_time(mark) -> None:
     assert (found.first, found.second) == (pytest.approx(2 / 3), 0.0)
 
 
-def test_both_runs_share_resamples(mark) -> None:
-    """The second run is better by 1/2 on every prompt, so the difference is 1/2 in every resample."""
+def test_differences_are_paired(mark) -> None:
+    """The second run is better by 1/2 on every prompt, so the differences have no variance. One prompt with difference 1 and
+    one with -1 are added: the center is 1/2 x 20/22, and the variance 2/22²."""
     first = [mark(str(n), n % 2 / 2) for n in range(20)]
     second = [mark(str(n), n % 2 / 2 + 0.5) for n in range(20)]
     (found,) = differences_of([EVERYTHING], common_of(first, second))
-    assert (found.difference, found.interval) == (0.5, (pytest.approx(0.5), pytest.approx(0.5)))
+    half = 1.959964 * 2**0.5 / 22
+    assert (found.difference, found.interval) == (0.5, (pytest.approx(10 / 22 - half), pytest.approx(10 / 22 + half)))
     assert found.p_value == 2 / 2**20
 
 
-def test_both_runs_share_resamples_if_their_cluster_names_differ(mark) -> None:
+def test_differences_are_paired_if_the_names_of_clusters_differ(mark) -> None:
     """A cluster has the name of the first loaded example of its prompt, and the other run may not have loaded it."""
     first = [mark(str(n), n % 2 / 2, cluster=f"{n:02}") for n in range(20)]
     second = [mark(str(n), n % 2 / 2 + 0.5, cluster=f"{19 - n:02}") for n in range(20)]
     (found,) = differences_of([EVERYTHING], common_of(first, second))
-    assert found.interval == (pytest.approx(0.5), pytest.approx(0.5))
+    half = 1.959964 * 2**0.5 / 22
+    assert found.interval == (pytest.approx(10 / 22 - half), pytest.approx(10 / 22 + half))
+
+
+def test_equal_runs_do_not_prove_that_judges_are_equal(mark) -> None:
+    marks = [mark(str(n), float(n % 3 > 0)) for n in range(98)]
+    (found,) = differences_of([EVERYTHING], common_of(marks, marks))
+    assert found.interval == (pytest.approx(-1.959964 * 2**0.5 / 100), pytest.approx(1.959964 * 2**0.5 / 100))
+
+
+def test_comparisons_of_one_prompt_are_one_trial(mark) -> None:
+    """Three prompts with three comparisons each. The second run is better on two prompts and worse on one, so p is 1."""
+    gains = [1, 1, 1, -1, 0, 0, 1, 1, -1]
+    first = [mark(str(n), float(gain < 0), cluster=str(n // 3)) for n, gain in enumerate(gains)]
+    second = [mark(str(n), float(gain > 0), cluster=str(n // 3)) for n, gain in enumerate(gains)]
+    (found,) = differences_of([EVERYTHING], common_of(first, second))
+    assert (found.num_better, found.num_worse, found.p_value) == (5, 2, 1.0)
 
 
 def test_every_figure_of_a_metric_tree_is_compared(mark) -> None:
