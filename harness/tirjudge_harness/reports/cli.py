@@ -56,7 +56,7 @@ def report(
     With --protocol, the stored judgments are scored by a different protocol; it is an error if the run lacks judgments for
     it. A figure that is not comparable with the others in its column has a footnote with the reason.
     """
-    _write(
+    write_tables(
         _tables(
             folders,
             shape=shape,
@@ -85,7 +85,7 @@ def compare(
     """
     from tirjudge_harness.reports.comparison import comparison_table
 
-    _write([comparison_table(_scored(folders, protocol=protocol))], format=format, out=out)
+    write_tables([comparison_table(_scored(folders, protocol=protocol))], format=format, out=out)
 
 
 def plot(
@@ -157,7 +157,7 @@ def _tables(
     return [paper_table(shape.value, runs, with_published=published, name=name)]
 
 
-def _write(tables: list[ReportTable], *, format: ReportFormat, out: Path | None) -> None:
+def write_tables(tables: list[ReportTable], *, format: ReportFormat, out: Path | None) -> None:
     """Write tables to a file or to standard output, one below the other.
 
     Raises:
