@@ -156,20 +156,6 @@ def mcnemar(*, num_better: int, num_worse: int) -> float:
     return binomial_test(num_better, num_trials=num_better + num_worse)
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return the p-values corrected for multiple tests by Holm's step-down method, in the order given.
-
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
-    """
-    adjusted = [0.0] * len(p_values)
-    highest = 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
-        highest = max(highest, min(1.0, p_values[index] * (len(p_values) - rank)))
-        adjusted[index] = highest
-    return adjusted
-
-
 def _by_comparison(marks: Sequence[ComparisonScore]) -> dict[tuple[str, tuple[int, ...], int], ComparisonScore]:
     """Return comparison scores by example, responses and repetition. A benchmark may count one comparison several
     times."""

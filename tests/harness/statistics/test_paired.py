@@ -1,17 +1,15 @@
-"""Paired differences of two runs, McNemar's test and Holm's correction; expected values computed manually."""
+"""Paired differences of two runs, and McNemar's test; expected values computed manually."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tirjudge.types import Mode
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import ExampleMetadata
 from tirjudge_harness.metric_tree import FormulaMetric, Mean, cells_by
 from tirjudge_harness.statistics.binomial import binomial_test
-from tirjudge_harness.statistics.paired import EVERYTHING, Common, common_of, differences_of, holm, mcnemar
+from tirjudge_harness.statistics.paired import EVERYTHING, Common, common_of, differences_of, mcnemar
 
 
 def test_the_difference_is_over_the_common_comparisons(mark) -> None:
@@ -138,18 +136,3 @@ def test_a_binomial_test_against_one_third_counts_all_outcomes_that_are_at_most_
     assert binomial_test(3, num_trials=3, share=1 / 3) == pytest.approx(1 / 27)
     assert binomial_test(0, num_trials=3, share=1 / 3) == pytest.approx(8 / 27 + 6 / 27 + 1 / 27)
     assert binomial_test(1, num_trials=3, share=1 / 3) == pytest.approx(1.0)
-
-
-def test_holms_correction_matches_a_manual_computation() -> None:
-    assert holm([0.01, 0.04, 0.03]) == [0.03, 0.06, 0.06]
-    assert holm([0.5, 0.9]) == [1.0, 1.0]
-    assert holm([]) == []
-
-
-@settings(deadline=None)
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
-def test_holms_correction_keeps_the_order_and_never_lowers_a_p_value(p_values: list[float]) -> None:
-    adjusted = holm(p_values)
-    assert all(p <= q <= 1 for p, q in zip(p_values, adjusted, strict=True))
-    by_p = [q for _, q in sorted(zip(p_values, adjusted, strict=True))]
-    assert by_p == sorted(by_p)
