@@ -70,9 +70,9 @@ def comparison_table(runs: Sequence[ScoredRun], *, correction: Correction = Corr
         rows=tuple(rows),
         notes=(
             *dict.fromkeys(notes),
-            f"Intervals: over prompts. p ({correction.heading}): corrected for the number of runs compared; for figures other "
-            "than the main one, for all of these figures in this table. Better and worse: number of comparisons on which the "
-            "run scores higher, or lower, than the first run.",
+            f"Intervals: over prompts. p ({correction.heading}): corrected for the number of runs compared; for figures "
+            "other than the main one, for all of these figures in this table. Better and worse: number of comparisons on "
+            "which the run scores higher, or lower, than the first run.",
         ),
     )
 

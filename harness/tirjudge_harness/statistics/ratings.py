@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tirjudge_harness.statistics.intervals import (
     NUM_RESAMPLES,
@@ -163,7 +162,7 @@ def agreement_with_arena(ratings: Ratings, arena: Mapping[str, ArenaScore]) -> S
         ValueError: fewer than three common models, or people rate them all equal.
         ImportError: scipy is not installed.
     """
-    from scipy.stats import kendalltau, rankdata
+    from scipy.stats import rankdata
 
     common = [at for at, one in enumerate(ratings.models) if one.name in arena]
     known = [arena[ratings.models[at].name] for at in common]
@@ -178,11 +177,11 @@ def agreement_with_arena(ratings: Ratings, arena: Mapping[str, ArenaScore]) -> S
     centered, of_people = ranks - ranks.mean(axis=1, keepdims=True), of_arena - of_arena.mean()
     with np.errstate(invalid="ignore", divide="ignore"):
         spearman = centered @ of_people / np.sqrt((centered**2).sum(axis=1) * (of_people**2).sum())
-    kendall = np.array([kendalltau(row, scores)[0] for row in drawn])
+    kendall, same_order = _orders(drawn, scores)
     return SystemAgreement(
         spearman=_estimate(spearman, num=len(common), ratings=ratings),
         kendall=_estimate(kendall, num=len(common), ratings=ratings),
-        pairs=_estimate(_same_order(drawn, scores), num=len(common), ratings=ratings),
+        pairs=_estimate(same_order, num=len(common), ratings=ratings),
         with_confidence=_with_confidence([ratings.models[at] for at in common], known),
         missing=tuple(one.name for one in ratings.models if one.name not in arena),
     )
@@ -255,16 +254,15 @@ def _estimate(values: Array, *, num: int, ratings: Ratings) -> Estimate:
     return Estimate(value=None if math.isnan(value) else value, num=num, interval=interval)
 
 
-def _same_order(drawn: Array, scores: Array) -> Array:
-    """Return the share of pairs in the same order, for each resample."""
-    firsts, seconds = _pairs(len(scores))
-    agreed = np.sign(drawn[:, firsts] - drawn[:, seconds]) * np.sign(scores[firsts] - scores[seconds])
-    return ((agreed + 1) / 2).mean(axis=1)
-
-
-def _pairs(num: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    firsts, seconds = np.triu_indices(num, 1)
-    return firsts, seconds
+def _orders(drawn: Array, scores: Array) -> tuple[Array, Array]:
+    """Return Kendall's tau-b and the share of pairs in the same order, for each resample."""
+    firsts, seconds = np.triu_indices(len(scores), 1)
+    ours = np.sign(drawn[:, firsts] - drawn[:, seconds])
+    of_people = np.sign(scores[firsts] - scores[seconds])
+    agreed = ours * of_people
+    with np.errstate(invalid="ignore"):
+        tau = agreed.sum(axis=1) / np.sqrt(np.abs(ours).sum(axis=1) * np.abs(of_people).sum())
+    return tau, ((agreed + 1) / 2).mean(axis=1)
 
 
 def _with_confidence(models: Sequence[ModelRating], known: Sequence[ArenaScore]) -> float | None:

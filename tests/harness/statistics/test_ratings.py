@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import spearmanr
+from scipy.stats import kendalltau, spearmanr
 
 from tirjudge_harness.statistics.intervals import Estimate
 from tirjudge_harness.statistics.ratings import (
@@ -181,6 +181,7 @@ def test_rank_correlations_ignore_monotone_transforms_and_are_those_of_scipy(sco
         for scale in (float, math.exp)
     )
     assert found.spearman.value == pytest.approx(spearmanr([4, 3, 2, 1], scores)[0])
+    assert found.kendall.value == pytest.approx(kendalltau([4, 3, 2, 1], scores)[0])
     assert (found.spearman.value, found.kendall.value) == pytest.approx((other.spearman.value, other.kendall.value))
 
 
