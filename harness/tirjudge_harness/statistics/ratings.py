@@ -62,7 +62,7 @@ class ModelRating:
     interval: Interval | None
     """95 % bootstrap interval. None: fewer than two prompts."""
     wins: Estimate
-    """Share of battles won, a tie counting half. It depends on the opponents, unlike the rating."""
+    """Share of battles won. A tie adds 1/2. The share depends on the opponents, unlike the rating."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ class SystemAgreement:
     kendall: Estimate
     """Kendall's tau-b."""
     pairs: Estimate
-    """Share of pairs of models in the same order. A pair with equal scores counts half."""
+    """Share of pairs of models in the same order. A pair with equal scores adds 1/2."""
     with_confidence: float | None
     """Agreement with confidence (arXiv:2406.11939): mean over pairs of 1 if both tables separate the pair in the same order,
     -1 if in opposite orders, and 0 if one does not separate it. None: the ratings have no intervals."""

@@ -109,7 +109,7 @@ def test_scores_give_means_and_their_difference(tmp_path: Path) -> None:
 def test_models_of_a_run_are_ranked(run: Path) -> None:
     found = rows("rank", run)
     assert list(found) == ["m", "other", "separability, %"]
-    assert found["m"]["wins"] == 65  # 60 wins, and 10 flips that count half
+    assert found["m"]["wins"] == 65  # 60 wins, and 10 flips with 1/2 each
     assert found["m"]["value"] > 1000 > found["other"]["value"]
     assert found["separability, %"]["value"] == 100
 
