@@ -25,6 +25,7 @@ from tirjudge_harness.options import (
     asking_a_judge,
 )
 from tirjudge_harness.reports.cli import compare, export, plot, report
+from tirjudge_harness.reports.statistics_cli import estimate, power, rank
 from tirjudge_harness.robustness.cli import attack
 
 if TYPE_CHECKING:
@@ -156,6 +157,9 @@ def merge_shards(
 app.command("score")(score)
 app.command("report")(report)
 app.command("compare")(compare)
+app.command("estimate")(estimate)
+app.command("rank")(rank)
+app.command("power")(power)
 app.command("plot")(plot)
 app.command("export")(export)
 app.command("best-of-n")(best_of_n)

@@ -49,7 +49,7 @@ def sample(examples: Sequence[Example], *, size: int, seed: int) -> list[Example
     subsets: dict[str, list[Example]] = {}
     for one in examples:
         subsets.setdefault(one.outline.subset, []).append(one)
-    shares = _shares({name: len(members) for name, members in subsets.items()}, size=size)
+    shares = shares_of({name: len(members) for name, members in subsets.items()}, size=size)
     chosen: set[str] = set()
     for name, members in subsets.items():
         drawn = sorted(members, key=lambda one: _hashed(str(seed), one.outline.id))
@@ -57,7 +57,7 @@ def sample(examples: Sequence[Example], *, size: int, seed: int) -> list[Example
     return [one for one in examples if one.outline.id in chosen]
 
 
-def _shares(sizes: dict[str, int], *, size: int) -> dict[str, int]:
+def shares_of(sizes: dict[str, int], *, size: int) -> dict[str, int]:
     """Return the number of examples per subset, `size` in total, by the largest remainder method."""
     total = sum(sizes.values())
     shares = {name: size * of // total for name, of in sizes.items()}

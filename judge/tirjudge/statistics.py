@@ -8,12 +8,12 @@ Z_95 = 1.959963984540054
 """The 97.5 % quantile of the standard normal distribution."""
 
 
-def wilson_interval(successes: float, *, num_trials: int, z: float = Z_95) -> tuple[float, float]:
+def wilson_interval(successes: float, *, num_trials: float, z: float = Z_95) -> tuple[float, float]:
     """Return the lower and upper bound of the Wilson score interval of a proportion (Wilson 1927).
 
     Args:
         successes: number of successes. A tie may count as a fraction.
-        num_trials: number of trials, at least 1.
+        num_trials: number of trials, at least 1. An effective number may be a fraction.
         z: quantile of the standard normal distribution. Default: 95 % confidence.
 
     Raises:

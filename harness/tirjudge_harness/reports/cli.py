@@ -11,6 +11,7 @@ import typer
 from tirjudge.prices import Prices
 from tirjudge_harness.options import Data, PriceIn, PriceOut
 from tirjudge_harness.reports.formats import ReportFormat
+from tirjudge_harness.statistics.multiple_tests import Correction
 
 if TYPE_CHECKING:
     from tirjudge_harness.reports.scored import ScoredRun
@@ -56,7 +57,7 @@ def report(
     With --protocol, the stored judgments are scored by a different protocol; it is an error if the run lacks judgments for
     it. A figure that is not comparable with the others in its column has a footnote with the reason.
     """
-    _write(
+    write_tables(
         _tables(
             folders,
             shape=shape,
@@ -74,18 +75,22 @@ def compare(
     folders: Annotated[
         list[Path], typer.Argument(help="Folders of runs. The first run of each benchmark is the baseline.")
     ],
+    correction: Annotated[
+        Correction, typer.Option(help="Correction for multiple tests: Holm's, or Benjamini and Hochberg's (bh).")
+    ] = Correction.HOLM,
     protocol: ByProtocol = None,
     format: TableFormat = ReportFormat.TERMINAL,
     out: TableFile = None,
 ) -> None:
     """Print paired differences between runs of the same benchmark.
 
-    Each difference has a 95 % confidence interval, the p-value of McNemar's test, and the p-value with Holm's
-    correction.
+    Each difference has a 95 % confidence interval, the p-value of McNemar's test, and the p-value corrected for
+    multiple tests.
     """
     from tirjudge_harness.reports.comparison import comparison_table
 
-    _write([comparison_table(_scored(folders, protocol=protocol))], format=format, out=out)
+    table = comparison_table(_scored(folders, protocol=protocol), correction=correction)
+    write_tables([table], format=format, out=out)
 
 
 def plot(
@@ -157,7 +162,7 @@ def _tables(
     return [paper_table(shape.value, runs, with_published=published, name=name)]
 
 
-def _write(tables: list[ReportTable], *, format: ReportFormat, out: Path | None) -> None:
+def write_tables(tables: list[ReportTable], *, format: ReportFormat, out: Path | None) -> None:
     """Write tables to a file or to standard output, one below the other.
 
     Raises:

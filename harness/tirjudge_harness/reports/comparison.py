@@ -8,7 +8,8 @@ from tirjudge_harness.items import InputError, as_input_error
 from tirjudge_harness.reports.scored import ScoredRun
 from tirjudge_harness.reports.selective import common_line
 from tirjudge_harness.reports.tables import Column, ReportTable, percent, row
-from tirjudge_harness.statistics.paired import Common, common_of, differences_of, holm
+from tirjudge_harness.statistics.multiple_tests import Correction
+from tirjudge_harness.statistics.paired import Common, Difference, common_of, differences_of
 
 COLUMNS = (
     Column(key="figure", title="Figure", kind="text"),
@@ -21,18 +22,16 @@ COLUMNS = (
     Column(key="better", title="Better", kind="count"),
     Column(key="worse", title="Worse", kind="count"),
     Column(key="p", title="p (McNemar)", kind="number"),
-    Column(key="p_holm", title="p (Holm)", kind="number"),
 )
 
 
-def comparison_table(runs: Sequence[ScoredRun]) -> ReportTable:
+def comparison_table(runs: Sequence[ScoredRun], *, correction: Correction = Correction.HOLM) -> ReportTable:
     """Compare every run with the first run of the same benchmark.
 
-    Holm's correction covers the main figure of each pair of runs, one p-value per pair. The parts of a figure have
-    uncorrected p-values only.
+    p-values are corrected in two families: the main figures, one per pair of runs, and all other figures of all pairs.
 
     Raises:
-        InputError: no two runs have the same benchmark, or two runs have no common comparisons.
+        InputError: no two runs have the same benchmark, two runs have no common comparisons, or the correction needs scipy.
     """
     pairs = _pairs(runs)
     found = []
@@ -41,10 +40,7 @@ def comparison_table(runs: Sequence[ScoredRun]) -> ReportTable:
             common = common_of(first.marks, second.marks)
         sheet = first.benchmark.sheet
         found.append((common, differences_of(sheet, common, judged=(first.judged, second.judged))))
-    heads = [difference for _, differences in found for difference in differences[:1]]
-    tested = [at for at, head in enumerate(heads) if head.p_value is not None]
-    p_values = [p for head in heads if (p := head.p_value) is not None]
-    corrected = dict(zip(tested, holm(p_values), strict=True))
+    corrected = _corrected([differences for _, differences in found], correction=correction)
     rows, notes = [], []
     for at, ((first, second), (common, differences)) in enumerate(zip(pairs, found, strict=True)):
         for place, one in enumerate(differences):
@@ -62,7 +58,7 @@ def comparison_table(runs: Sequence[ScoredRun]) -> ReportTable:
                     one.num_better,
                     one.num_worse,
                     one.p_value,
-                    corrected.get(at) if place == 0 else None,
+                    corrected[at, place],
                     depth=one.depth,
                     ours=True,
                 )
@@ -70,14 +66,29 @@ def comparison_table(runs: Sequence[ScoredRun]) -> ReportTable:
         notes += _notes(first, second, common=common)
     return ReportTable(
         title="Paired differences, in percentage points",
-        columns=COLUMNS,
+        columns=(*COLUMNS, Column(key=f"p_{correction.value}", title=f"p ({correction.heading})", kind="number")),
         rows=tuple(rows),
         notes=(
             *dict.fromkeys(notes),
-            "Intervals: bootstrap over prompts. p (Holm): corrected for the number of runs compared. Better and worse: "
-            "number of comparisons on which the run scores higher, or lower, than the first run.",
+            f"Intervals: over prompts. p ({correction.heading}): corrected for the number of runs compared; for figures "
+            "other than the main one, for all of these figures in this table. Better and worse: number of comparisons on "
+            "which the run scores higher, or lower, than the first run.",
         ),
     )
+
+
+def _corrected(found: Sequence[Sequence[Difference]], *, correction: Correction) -> dict[tuple[int, int], float | None]:
+    """Return the corrected p-value of each figure, by the place of the pair of runs and of the figure."""
+    values = {(at, place): one.p_value for at, pair in enumerate(found) for place, one in enumerate(pair)}
+    families = [[key for key in values if (key[1] == 0) == is_main] for is_main in (True, False)]
+    try:
+        return {
+            key: p
+            for family in families
+            for key, p in zip(family, correction.of([values[key] for key in family]), strict=True)
+        }
+    except ImportError:
+        raise InputError(f"--correction {correction.value} needs scipy: pip install 'tirjudge[bench]'") from None
 
 
 def run_name(run: ScoredRun) -> str:

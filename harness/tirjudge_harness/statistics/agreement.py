@@ -73,7 +73,7 @@ def agreement_of(
     of_rated = [name for _, _, name in rated]
     kappas = _kappas(both, weights=weights, clusters=of_rated, num_resamples=num_resamples, seed=seed)
     return Agreement(
-        same=share_of([float(a == b) for a, b in both], clusters=of_rated, num_resamples=num_resamples, seed=seed),
+        same=share_of([float(a == b) for a, b in both], clusters=of_rated),
         kappa=number(kappas[0]),
         interval=middle_of(kappas, num_clusters=len(set(of_rated))),
         num_missing=len(first) - len(rated),

@@ -1,8 +1,9 @@
 """Figures with 95 % confidence intervals.
 
-The interval is Wilson's if every comparison score (`marks`) has a different prompt, and a bootstrap over prompts
-otherwise. A bootstrap resample draws the clusters (prompts) with replacement and takes all scores of each. One
-recursion over the metric tree computes all resamples; the data are the resample that has each cluster once.
+The interval of a mean, or of a mean of means, has a closed form (`clustered`): Wilson's if every comparison score (`marks`)
+has a different prompt. A figure with a formula has a bootstrap over prompts. A resample draws the clusters (prompts) with
+replacement and takes all scores of each. One recursion over the metric tree computes all resamples; the data are the
+resample that has each cluster once.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from threadpoolctl import threadpool_limits
 from tirjudge.statistics import wilson_interval
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.metric_tree import ComparisonScore, FormulaMetric, Mean, MeanMetric, MetricValue, Node
+from tirjudge_harness.statistics.clustered import clustered_mean, mean_interval, one_cell, share_interval
 
 NUM_RESAMPLES = 1000
 """Default number of bootstrap resamples."""
@@ -61,6 +63,47 @@ class MetricInputs:
         """Return the clusters of the comparison scores and examples of a node."""
         of_marks = {mark.outline.cluster for mark, held in zip(self.marks, self.holds[node], strict=True) if held}
         return of_marks | {one.outline.cluster for one in self.judged[node]}
+
+
+class ClusterSums:
+    """Sums of the comparison scores of each cluster in each cell of a metric tree. A cell is a `MeanMetric`."""
+
+    def __init__(self, inputs: MetricInputs) -> None:
+        self.cells = [node for node in inputs.holds if isinstance(node, MeanMetric)]
+        """The cells, in the order of the columns."""
+        of_formulas = {one.outline.cluster for judged in inputs.judged.values() for one in judged}
+        self.names = sorted({mark.outline.cluster for mark in inputs.marks} | of_formulas)
+        """The clusters, in the order of the rows; those of formulas, too."""
+        place = {name: index for index, name in enumerate(self.names)}
+        held = (
+            np.array([inputs.holds[cell] for cell in self.cells], dtype=float)
+            .reshape(len(self.cells), len(inputs.marks))
+            .T
+        )
+        credits = np.array([mark.credit for mark in inputs.marks], dtype=float)[:, None]
+        codes = np.array([place[mark.outline.cluster] for mark in inputs.marks], dtype=np.int64)
+        self.totals = _by_cluster(held * credits, codes, num_clusters=len(self.names))
+        """Sums of scores, [clusters, cells]."""
+        self.counts = _by_cluster(held, codes, num_clusters=len(self.names))
+        """Numbers of scores, [clusters, cells]."""
+
+    def weights(self, node: Node) -> Array | None:
+        """Return the weight of each cell in the value of a node, adding up to 1; None: no value, or it has a formula."""
+        if isinstance(node, MeanMetric):
+            at = self.cells.index(node)
+            return np.eye(len(self.cells))[at] if self.counts[:, at].any() else None
+        if isinstance(node, FormulaMetric) or has_formula(node):
+            return None
+        parts = [self.weights(part) for part in node.parts]
+        given = node.weights or (1.0,) * len(parts)
+        found = [weight * part for weight, part in zip(given, parts, strict=True) if part is not None]
+        total = np.sum(found, axis=0) if found and (len(found) == len(parts) or not node.whole) else np.zeros(1)
+        return total / total.sum() if total.sum() > 0 else None
+
+
+def has_formula(node: Node) -> bool:
+    """Whether a node is computed by a formula, alone or among other parts."""
+    return isinstance(node, FormulaMetric) or (isinstance(node, Mean) and any(map(has_formula, node.parts)))
 
 
 def metric_inputs(
@@ -107,8 +150,10 @@ def figures_of(
         seed: seed of the resamples.
     """
     inputs = metric_inputs(sheet, marks, judged)
-    values = resampled(inputs, num_resamples=num_resamples, seed=seed)
-    return [_figure(node, depth=depth, values=values[node], inputs=inputs) for node, depth in walk(sheet)]
+    is_drawn = any(isinstance(node, FormulaMetric) for node in inputs.holds)
+    values = resampled(inputs, num_resamples=num_resamples if is_drawn else 0, seed=seed)
+    sums = ClusterSums(inputs)
+    return [_figure(node, depth=depth, values=values[node], inputs=inputs, sums=sums) for node, depth in walk(sheet)]
 
 
 def value_of(node: Node, marks: Sequence[ComparisonScore], judged: Sequence[JudgedExample]) -> float | None:
@@ -116,25 +161,20 @@ def value_of(node: Node, marks: Sequence[ComparisonScore], judged: Sequence[Judg
     return number(resampled(metric_inputs([node], marks, judged), num_resamples=0)[node][0])
 
 
-def share_of(
-    values: Sequence[float], *, clusters: Sequence[str], num_resamples: int = NUM_RESAMPLES, seed: int = 0
-) -> Estimate:
+def share_of(values: Sequence[float], *, clusters: Sequence[str]) -> Estimate:
     """Return the mean of numbers between 0 and 1, with its interval.
 
     Args:
         values: the numbers.
         clusters: prompt of each number.
-        num_resamples: number of bootstrap resamples.
-        seed: seed of the resamples.
     """
     num, num_clusters, total = len(values), len(set(clusters)), float(np.sum(values))
     if not num:
         return Estimate(value=None, num=0, interval=None)
     if num_clusters == num:
         return Estimate(value=total / num, num=num, interval=wilson_interval(total, num_trials=num))
-    ratios = _means(values, clusters=clusters, num_resamples=num_resamples, seed=seed)
-    interval = _interval_of(ratios, num_clusters=num_clusters, bounded=True)
-    return Estimate(value=float(ratios[0]), num=num, interval=interval)
+    found = one_cell(values, codes_of(clusters))
+    return Estimate(value=total / num, num=num, interval=None if found is None else share_interval(found))
 
 
 def clustered_share(pairs: Iterable[tuple[str, float]]) -> Estimate:
@@ -143,31 +183,19 @@ def clustered_share(pairs: Iterable[tuple[str, float]]) -> Estimate:
     return share_of([value for _, value in found], clusters=[cluster for cluster, _ in found])
 
 
-def average_of(
-    values: Sequence[float], *, clusters: Sequence[str], num_resamples: int = NUM_RESAMPLES, seed: int = 0
-) -> Estimate:
-    """Return the mean of any numbers, with its bootstrap interval.
+def average_of(values: Sequence[float], *, clusters: Sequence[str]) -> Estimate:
+    """Return the mean of any numbers, with its interval.
 
     Args:
         values: the numbers.
         clusters: prompt of each number.
-        num_resamples: number of bootstrap resamples.
-        seed: seed of the resamples.
     """
     if not values:
         return Estimate(value=None, num=0, interval=None)
-    means = _means(values, clusters=clusters, num_resamples=num_resamples, seed=seed)
-    interval = middle_of(means, num_clusters=len(set(clusters)))
-    return Estimate(value=float(means[0]), num=len(values), interval=interval)
-
-
-def _means(values: Sequence[float], *, clusters: Sequence[str], num_resamples: int, seed: int) -> Array:
-    """Return the mean of the data, then of each resample."""
-    codes, column = codes_of(clusters), np.array(values, dtype=float)[:, None]
-    num_clusters = int(codes.max()) + 1
-    totals = _by_cluster(column, codes, num_clusters=num_clusters)
-    counts = _by_cluster(np.ones_like(column), codes, num_clusters=num_clusters)
-    return _ratios(totals, counts, num_resamples=num_resamples, seed=seed)[:, 0]
+    found = one_cell(values, codes_of(clusters))
+    return Estimate(
+        value=float(np.mean(values)), num=len(values), interval=None if found is None else mean_interval(found)
+    )
 
 
 def resampled(inputs: MetricInputs, *, num_resamples: int, seed: int = 0) -> dict[Node, Array]:
@@ -176,19 +204,12 @@ def resampled(inputs: MetricInputs, *, num_resamples: int, seed: int = 0) -> dic
     Two runs over the same clusters have the same resamples under the same seed, so that their values can be subtracted.
     """
     formulas = [node for node in inputs.judged if isinstance(node, FormulaMetric)]
-    cells = [node for node in inputs.holds if isinstance(node, MeanMetric)]
-    of_formulas = {one.outline.cluster for node in formulas for one in inputs.judged[node]}
-    names = sorted({mark.outline.cluster for mark in inputs.marks} | of_formulas)
-    place = {name: index for index, name in enumerate(names)}
+    sums = ClusterSums(inputs)
+    place = {name: index for index, name in enumerate(sums.names)}
     values: dict[Node, Array] = {}
-    if cells:
-        held = np.array([inputs.holds[cell] for cell in cells], dtype=float).T
-        credits = np.array([mark.credit for mark in inputs.marks], dtype=float)[:, None]
-        codes = np.array([place[mark.outline.cluster] for mark in inputs.marks], dtype=np.int64)
-        totals = _by_cluster(held * credits, codes, num_clusters=len(names))
-        counts = _by_cluster(held, codes, num_clusters=len(names))
-        ratios = _ratios(totals, counts, num_resamples=num_resamples, seed=seed)
-        values |= {cell: ratios[:, index] for index, cell in enumerate(cells)}
+    if sums.cells:
+        ratios = _ratios(sums.totals, sums.counts, num_resamples=num_resamples, seed=seed)
+        values |= {cell: ratios[:, index] for index, cell in enumerate(sums.cells)}
     few = min(num_resamples, MAX_RESAMPLES_OF_A_FORMULA)
     for node in formulas:
         values[node] = _formula_values(node, inputs.judged[node], place=place, num_resamples=few, seed=seed)
@@ -254,7 +275,7 @@ def middle_of(values: Array, *, num_clusters: int) -> Interval | None:
     return min(float(low), float(value)), max(float(high), float(value))
 
 
-def _interval_of(values: Array, *, num_clusters: int, bounded: bool) -> Interval | None:
+def _drawn_interval(values: Array, *, num_clusters: int, bounded: bool) -> Interval | None:
     """Return `middle_of`, or Wilson's interval over the clusters if all comparisons are right or all are wrong.
 
     Resamples of equal scores are identical, so their percentiles would wrongly show no uncertainty.
@@ -264,13 +285,13 @@ def _interval_of(values: Array, *, num_clusters: int, bounded: bool) -> Interval
     return middle_of(values, num_clusters=num_clusters)
 
 
-def _figure(node: Node, *, depth: int, values: Array, inputs: MetricInputs) -> MetricValue:
+def _figure(node: Node, *, depth: int, values: Array, inputs: MetricInputs, sums: ClusterSums) -> MetricValue:
     num_marks = int(inputs.holds[node].sum())
-    clusters = inputs.clusters(node)
-    if isinstance(node, MeanMetric) and num_marks and len(clusters) == num_marks:
-        interval = wilson_interval(float(values[0]) * num_marks, num_trials=num_marks)
+    if has_formula(node):
+        num_clusters = len(inputs.clusters(node))
+        interval = _drawn_interval(values, num_clusters=num_clusters, bounded=_is_bounded(node))
     else:
-        interval = _interval_of(values, num_clusters=len(clusters), bounded=_is_bounded(node))
+        interval = _closed_interval(node, num_marks=num_marks, value=float(values[0]), sums=sums)
     return MetricValue(
         name=node.name,
         depth=depth,
@@ -278,6 +299,17 @@ def _figure(node: Node, *, depth: int, values: Array, inputs: MetricInputs) -> M
         num_marks=num_marks + len(inputs.judged[node]),
         interval=interval,
     )
+
+
+def _closed_interval(node: Node, *, num_marks: int, value: float, sums: ClusterSums) -> Interval | None:
+    """Return the interval of a mean, or of a mean of means."""
+    weights = sums.weights(node)
+    if weights is None:
+        return None
+    if isinstance(node, MeanMetric) and sums.counts[:, sums.cells.index(node)].max() == 1:
+        return wilson_interval(value * num_marks, num_trials=num_marks)
+    found = clustered_mean(sums.totals, sums.counts, weights=weights)
+    return None if found is None else share_interval(found)
 
 
 def _is_bounded(node: Node) -> bool:

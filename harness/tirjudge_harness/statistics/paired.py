@@ -12,10 +12,14 @@ import numpy as np
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.metric_tree import ComparisonScore, MeanMetric, Node
 from tirjudge_harness.statistics.binomial import binomial_test
+from tirjudge_harness.statistics.clustered import clustered_mean, difference_interval
 from tirjudge_harness.statistics.intervals import (
     NUM_RESAMPLES,
+    ClusterSums,
     Interval,
     MetricInputs,
+    codes_of,
+    has_formula,
     metric_inputs,
     middle_of,
     number,
@@ -60,14 +64,14 @@ class Difference:
     difference: float | None
     """Second minus first. None: one of them has no value."""
     interval: Interval | None
-    """95 % bootstrap interval over prompts, with the same resamples for both runs. None: fewer than two prompts."""
+    """95 % interval over prompts, of paired differences. None: fewer than two prompts."""
     num_better: int
     """Number of comparisons on which the second run scores higher."""
     num_worse: int
     """Number of comparisons on which the second run scores lower."""
     p_value: float | None
-    """McNemar's exact test of better against worse. It treats comparisons as independent. None: the figure has no
-    comparisons, such as a formula."""
+    """McNemar's exact test of better against worse. Several comparisons of one prompt are one trial: whether more of them
+    are better or worse. None: the figure has no comparisons, such as a formula."""
 
 
 def common_of(first: Sequence[ComparisonScore], second: Sequence[ComparisonScore]) -> Common:
@@ -105,7 +109,7 @@ def differences_of(
         sheet: roots of the metric tree; `[EVERYTHING]` for the mean over all comparisons.
         common: common comparisons of the runs.
         judged: examples of each run, for formulas. Examples that only one run has are left out.
-        num_resamples: number of bootstrap resamples.
+        num_resamples: number of bootstrap resamples, if the sheet has a formula.
         seed: seed of the resamples.
     """
     both = {one.outline.id for one in judged[0]} & {one.outline.id for one in judged[1]}
@@ -122,11 +126,22 @@ def differences_of(
         )
         for marks, of_it in zip((common.first, common.second), judged, strict=True)
     )
-    firsts = resampled(first, num_resamples=num_resamples, seed=seed)
-    seconds = resampled(second, num_resamples=num_resamples, seed=seed)
+    sums = ClusterSums(first), ClusterSums(second)
+    # A mean has a closed form if each of its cells has the same comparisons in both runs.
+    is_paired = np.array_equal(sums[0].counts, sums[1].counts)
+    num_drawn = 0 if is_paired and not any(map(has_formula, sheet)) else num_resamples
+    firsts = resampled(first, num_resamples=num_drawn, seed=seed)
+    seconds = resampled(second, num_resamples=num_drawn, seed=seed)
     gains = np.sign([b.credit - a.credit for a, b in zip(common.first, common.second, strict=True)])
     return [
-        _difference(node, depth=depth, inputs=first, values=(firsts[node], seconds[node]), gains=gains)
+        _difference(
+            node,
+            depth=depth,
+            inputs=first,
+            values=(firsts[node], seconds[node]),
+            gains=gains,
+            closed=_closed_interval(node, sums=sums) if is_paired else None,
+        )
         for node, depth in walk(sheet)
     ]
 
@@ -139,20 +154,6 @@ def mcnemar(*, num_better: int, num_worse: int) -> float:
         num_worse: number of comparisons on which it scores lower.
     """
     return binomial_test(num_better, num_trials=num_better + num_worse)
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return the p-values corrected for multiple tests by Holm's step-down method, in the order given.
-
-    >>> holm([0.01, 0.04, 0.03])
-    [0.03, 0.06, 0.06]
-    """
-    adjusted = [0.0] * len(p_values)
-    highest = 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda index: p_values[index])):
-        highest = max(highest, min(1.0, p_values[index] * (len(p_values) - rank)))
-        adjusted[index] = highest
-    return adjusted
 
 
 def _by_comparison(marks: Sequence[ComparisonScore]) -> dict[tuple[str, tuple[int, ...], int], ComparisonScore]:
@@ -187,10 +188,11 @@ def _difference(
     inputs: MetricInputs,
     values: tuple[np.ndarray, np.ndarray],
     gains: np.ndarray,
+    closed: Interval | None,
 ) -> Difference:
     first, second = values
     held = gains[inputs.holds[node]]
-    num_better, num_worse = int((held > 0).sum()), int((held < 0).sum())
+    names = [mark.outline.cluster for mark, is_held in zip(inputs.marks, inputs.holds[node], strict=True) if is_held]
     return Difference(
         name=node.name,
         depth=depth,
@@ -198,8 +200,23 @@ def _difference(
         first=number(first[0]),
         second=number(second[0]),
         difference=number(second[0] - first[0]),
-        interval=middle_of(second - first, num_clusters=len(inputs.clusters(node))),
-        num_better=num_better,
-        num_worse=num_worse,
-        p_value=mcnemar(num_better=num_better, num_worse=num_worse) if len(held) else None,
+        interval=closed or middle_of(second - first, num_clusters=len(inputs.clusters(node))),
+        num_better=int((held > 0).sum()),
+        num_worse=int((held < 0).sum()),
+        p_value=_p_value(held, clusters=names) if names else None,
     )
+
+
+def _p_value(gains: np.ndarray, *, clusters: Sequence[str]) -> float:
+    """Return McNemar's p-value with one trial per cluster: the sign of the sum of its gains, each -1, 0 or 1."""
+    trials = np.bincount(codes_of(clusters), gains)
+    return mcnemar(num_better=int((trials > 0).sum()), num_worse=int((trials < 0).sum()))
+
+
+def _closed_interval(node: Node, *, sums: tuple[ClusterSums, ClusterSums]) -> Interval | None:
+    first, second = sums
+    weights = first.weights(node)
+    if weights is None:
+        return None
+    found = clustered_mean(second.totals - first.totals, first.counts, weights=weights)
+    return None if found is None else difference_interval(found)

@@ -29,6 +29,8 @@ class Pair:
     """Probability of the chosen response."""
     outcome: Outcome | None = None
     """Outcome of a program that runs before the verdict. None: no program runs."""
+    models: tuple[str, str] | None = None
+    """Models of the two responses. None: not named."""
 
 
 def judgment_of(pair: Pair) -> Judgment:
@@ -117,5 +119,12 @@ def make_run(tmp_path: Path) -> MakeRun:
 
 def outline_of(pair: Pair) -> ExampleMetadata:
     return ExampleMetadata(
-        id=pair.id, subset=pair.subset, num_responses=2, correct=(0,), cluster=pair.id, lengths=(10, 20), tags={}
+        id=pair.id,
+        subset=pair.subset,
+        num_responses=2,
+        correct=(0,),
+        cluster=pair.id,
+        lengths=(10, 20),
+        tags={},
+        facts=dict(zip(("model_a", "model_b"), pair.models or (), strict=False)),
     )

@@ -11,6 +11,7 @@ from tirjudge_harness.items import InputError
 from tirjudge_harness.reports.comparison import comparison_table
 from tirjudge_harness.reports.scored import ScoredRun, score_run
 from tirjudge_harness.reports.tables import ReportTable
+from tirjudge_harness.statistics.multiple_tests import Correction
 
 
 @pytest.fixture
@@ -38,6 +39,21 @@ def test_two_runs_are_compared_with_the_first(make_scored) -> None:
     assert to_third["difference"] == pytest.approx(50.0)
     assert (to_third["better"], to_third["worse"], to_third["p"]) == (6, 0, 0.03125)  # 2 · (1/2)⁶
     assert (to_second["p_holm"], to_third["p_holm"]) == (0.25, 0.0625)  # 0.25 · 1 and 0.03125 · 2
+
+
+def test_parts_are_corrected_for_all_parts_in_the_table(make_scored) -> None:
+    """Both runs have the part `math` with the p-values 0.25 and 0.03125, as the main figure."""
+    table = comparison_table(
+        [make_scored("a", right=range(4)), *(make_scored(str(n), right=range(n)) for n in (7, 10))]
+    )
+    assert [row["p_holm"] for row in values(table, figure="math")] == [0.25, 0.0625]
+
+
+def test_the_false_discovery_rate_is_controlled_on_request(make_scored) -> None:
+    runs = [make_scored("a", right=range(4)), *(make_scored(str(n), right=range(n)) for n in (7, 9, 10))]
+    table = comparison_table(runs, correction=Correction.BH)
+    assert [row["p_bh"] for row in values(table)] == pytest.approx([0.25, 0.0625 * 3 / 2, 0.03125 * 3])
+    assert "p (Benjamini-Hochberg): corrected for the number of runs compared" in table.notes[-1]
 
 
 def test_better_and_worse_comparisons_are_counted_separately(make_scored) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tirjudge.statistics import wilson_interval
 from tirjudge.types import Mode
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import ExampleMetadata
@@ -64,22 +65,36 @@ def test_figures_without_comparisons_have_no_value(mark) -> None:
     assert [(f.value, f.interval) for f in figures_of(sheet, [], [])] == [(None, None)] * 4
 
 
-def test_comparisons_of_one_prompt_are_resampled_together(mark) -> None:
-    """Two prompts, one all right and one all wrong: the mean of a resample is 0, 1/2 or 1."""
-    marks = [mark(f"{c}{n}", float(c == "r"), cluster=c) for c in "rw" for n in range(50)]
+def test_comparisons_of_one_prompt_count_as_one_where_they_are_equal(mark) -> None:
+    """Ten prompts with 50 equal comparisons each, half of them right. The variance is 1/4 / 9, less the pooled variance that
+    counts as an eleventh prompt: (10/4 + 10/4/9) / 10 / 10 = 1/36. So 9 prompts count, times (1.96 / t(9))²."""
+    marks = [mark(f"{c}/{n}", float(c % 2), cluster=str(c)) for c in range(10) for n in range(50)]
     (figure,) = figures_of([ALL], marks, [])
-    assert (figure.value, figure.interval) == (0.5, (0.0, 1.0))
+    num = 9 * (1.959964 / 2.262157) ** 2
+    assert figure.value == 0.5
+    assert figure.interval == pytest.approx(wilson_interval(num / 2, num_trials=num), abs=1e-5)
 
 
-def test_bootstrap_percentiles_match_those_of_all_possible_resamples(mark) -> None:
+def test_the_interval_of_a_mean_of_means_matches_a_manual_computation(mark) -> None:
+    """3 of 4 and 2 of 2, each with weight 1/2: the mean is 7/8. Squared deviations: 3/4 in the first part, 0 in the second;
+    around 7/8, 3/64 + 49/64 over four and 2/64 over two prompts, so that the pooled variance is 54/64 / 5."""
+    marks = [mark(str(n), float(n != 0), subset="a" if n < 4 else "b") for n in range(6)]
+    figure, *_ = figures_of([Mean(name="mean", parts=cells_by("subset", ["a", "b"]))], marks, [])
+    pooled = 54 / 64 / 5
+    variance = (3 / 4 + pooled) / 4 / 16 + pooled / 2 / 8
+    num = 7 / 8 * 1 / 8 / variance
+    assert figure.value == 7 / 8
+    assert figure.interval == pytest.approx(wilson_interval(num * 7 / 8, num_trials=num))
+
+
+def test_bootstrap_percentiles_match_those_of_all_possible_resamples() -> None:
     """Three prompts have 27 possible resamples."""
-    credits = {"a": [1.0, 1.0, 0.0], "b": [0.0, 1.0], "c": [0.5]}
-    marks = [mark(f"{c}{n}", credit, cluster=c) for c, found in credits.items() for n, credit in enumerate(found)]
+    scores = {"a": [1.0, 1.0, 0.0], "b": [0.0, 1.0], "c": [0.5]}
+    judged = [judged_of(f"{c}{n}", c, score) for c, found in scores.items() for n, score in enumerate(found)]
     means = [
-        np.mean([credit for cluster in resample for credit in credits[cluster]])
-        for resample in product("abc", repeat=3)
+        np.mean([score for cluster in resample for score in scores[cluster]]) for resample in product("abc", repeat=3)
     ]
-    drawn = figures_of([ALL], marks, [], num_resamples=20_000)[0].interval
+    drawn = figures_of([FormulaMetric(name="f", compute=mean_score)], [], judged)[0].interval
     assert drawn == pytest.approx(tuple(np.percentile(means, [2.5, 97.5], method="inverted_cdf")))
 
 
@@ -154,7 +169,7 @@ credits = st.lists(
 @settings(deadline=None)
 @given(credits)
 def test_an_interval_contains_its_value(found: list[tuple[float, str]]) -> None:
-    share = share_of([credit for credit, _ in found], clusters=[name for _, name in found], num_resamples=50)
+    share = share_of([credit for credit, _ in found], clusters=[name for _, name in found])
     assert share.value == pytest.approx(sum(credit for credit, _ in found) / len(found))
     if share.interval is None:
         assert len({name for _, name in found}) == 1
@@ -168,9 +183,8 @@ def test_a_share_without_numbers_is_none() -> None:
     assert (share_of([], clusters=[]).value, share_of([], clusters=[]).interval) == (None, None)
 
 
-def test_comparisons_are_read_once_for_all_resamples() -> None:
-    """12,775 comparisons (as in PPE) and 1,000 resamples would take minutes if each resample read the comparisons
-    again."""
+def test_comparisons_are_read_once() -> None:
+    """A benchmark such as PPE has 12,775 comparisons."""
     sets = ["mmlu", "math", "gpqa", "mbpp", "ifeval"]
     num_read = 0
 

@@ -1,0 +1,153 @@
+"""Read verdicts on the responses of named models, and a table of people's ratings of models.
+
+Verdicts come from a run whose examples name their models in the facts `model_a` and `model_b`, or from a file with the
+columns `model_a`, `model_b` and `winner`, as the releases of Chatbot Arena have, and optionally `prompt`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tirjudge_harness.benchmark import Row
+from tirjudge_harness.examples import ExampleMetadata
+from tirjudge_harness.external import chosen
+from tirjudge_harness.items import InputError, as_input_error
+from tirjudge_harness.preferences import judged_in, preference_of
+from tirjudge_harness.row_files import is_row_file, read_rows
+from tirjudge_harness.statistics.ratings import ArenaScore, Battle
+
+WINNERS = {
+    "model_a": 1.0,
+    "model_b": 0.0,
+    "tie": 0.5,
+    "tie (bothbad)": 0.5,
+    "both_bad": 0.5,
+    "bothbad": 0.5,
+}
+"""Values of the column `winner` in releases of Chatbot Arena. `A>B`, `A=B` and `B>A` are read, too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Battles:
+    """The verdicts of a source."""
+
+    found: list[Battle]
+    num_without: int
+    """Number of comparisons without a verdict."""
+
+
+def models_of(outline: ExampleMetadata) -> tuple[str, str] | None:
+    """Return the models of the two responses of an example; None: the example does not name two models."""
+    first, second = outline.facts.get("model_a"), outline.facts.get("model_b")
+    if not (isinstance(first, str) and isinstance(second, str) and outline.num_responses == 2):
+        return None
+    return first, second
+
+
+def read_battles(source: Path) -> Battles:
+    """Read the verdicts of a run folder or of a file.
+
+    Raises:
+        InputError: the source cannot be read, a row is invalid, or no example names its models.
+    """
+    return _of_rows(source) if is_row_file(source) else _of_run(source)
+
+
+def read_arena(path: Path) -> dict[str, ArenaScore]:
+    """Read a table of people's ratings: a file with the columns `model` and `score`, and optionally `low` and `high`.
+
+    Raises:
+        InputError: the file cannot be read, a row is invalid, or a model has two rows.
+    """
+    found: dict[str, ArenaScore] = {}
+    for place, row in _rows(path):
+        with as_input_error(place):
+            name = _name(row, "model")
+            if name in found:
+                raise ValueError(f"model: {name!r} has two rows; remove one")
+            low, high = (_number(row, end) if row.get(end) not in (None, "") else None for end in ("low", "high"))
+            score = _number(row, "score")
+            if (low is None) != (high is None) or not (low is None or high is None or low <= score <= high):
+                raise ValueError(f"low, high: expected both, with low <= score <= high, got {low}, {score}, {high}")
+            found[name] = ArenaScore(score=score, interval=None if low is None or high is None else (low, high))
+    return found
+
+
+def _of_run(source: Path) -> Battles:
+    found, num_without, num_named = [], 0, 0
+    for one in judged_in(source):
+        models = models_of(one.outline)
+        if models is None:
+            continue
+        num_named += 1
+        preference = preference_of(one)
+        if preference is None:
+            num_without += 1
+        else:
+            found.append(Battle(first=models[0], second=models[1], credit=preference, cluster=one.outline.cluster))
+    if not num_named:
+        raise InputError(
+            f"{source}: no example names its models (facts model_a and model_b); give a benchmark that does, or a CSV file "
+            "with the columns model_a, model_b and winner"
+        )
+    return Battles(found=found, num_without=num_without)
+
+
+def _of_rows(path: Path) -> Battles:
+    found, num_without = [], 0
+    for number, (place, row) in enumerate(_rows(path)):
+        with as_input_error(place):
+            first, second = _name(row, "model_a"), _name(row, "model_b")
+            winner = row.get("winner")
+            if winner in (None, ""):
+                num_without += 1
+                continue
+            prompt = row.get("prompt")
+            found.append(
+                Battle(
+                    first=first,
+                    second=second,
+                    credit=_credit(str(winner)),
+                    cluster=f"row {number}" if prompt in (None, "") else f"prompt {prompt}",
+                )
+            )
+    return Battles(found=found, num_without=num_without)
+
+
+def _rows(path: Path) -> Iterator[tuple[str, Row]]:
+    """Yield each row with its place, for messages."""
+    for one in read_rows(path):
+        place = f"{path}, row {one.number}"
+        if one.row is None:
+            raise InputError(f"{place}: {one.problem}")
+        yield place, one.row
+
+
+def _credit(winner: str) -> float:
+    if winner in WINNERS:
+        return WINNERS[winner]
+    try:
+        best = chosen(winner, shown=(0, 1))
+        return 0.5 if best is None else 1.0 - best
+    except ValueError:
+        raise ValueError(f"winner: expected {', '.join(WINNERS)}, A>B, A=B or B>A, got {winner[:40]!r}") from None
+
+
+def _name(row: Row, column: str) -> str:
+    value = row.get(column)
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{column}: expected the name of a model, got {str(value)[:40]!r}; columns: {', '.join(row)}")
+    return value.strip()
+
+
+def _number(row: Row, column: str) -> float:
+    try:
+        value = float(row.get(column) or "")
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError(f"{column}: expected a number, got {str(row.get(column))[:40]!r}")
+    return value

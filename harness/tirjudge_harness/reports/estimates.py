@@ -1,0 +1,210 @@
+"""Estimate what people would say about all examples of a run, from labels of some of them and the judge's verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.human_labels import HumanLabels, read_labels
+from tirjudge_harness.items import as_input_error
+from tirjudge_harness.model_battles import models_of
+from tirjudge_harness.preferences import judged_in, preference_of, score_of
+from tirjudge_harness.reports.tables import Column, Kind, ReportTable, TableEntry, TableRow, row
+from tirjudge_harness.statistics.agreement import agreement_of
+from tirjudge_harness.statistics.intervals import Estimate
+from tirjudge_harness.statistics.prediction_powered import PredictionPowered, prediction_powered, surprises_of
+
+COLUMNS = (
+    Column(key="figure", title="Figure", kind="text"),
+    Column(key="people", title="People only (95 %)", ends=True, kind="number"),
+    Column(key="judge", title="Judge only", kind="number"),
+    Column(key="corrected", title="People and judge (95 %)", ends=True, kind="number"),
+    Column(key="labeled", title="Labeled", kind="count"),
+    Column(key="all", title="All", kind="count"),
+    Column(key="effective", title="Effective labels", kind="count"),
+    Column(key="correlation", title="Correlation", kind="number"),
+    Column(key="tuning", title="Tuning", kind="number"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Quantity:
+    """A quantity to estimate: one number per example."""
+
+    name: str
+    labels: list[float | None]
+    verdicts: list[float | None]
+    """Values of the judge. None: no verdict."""
+    judged: list[JudgedExample]
+    is_share: bool
+
+
+def estimate_table(source: Path, *, labels: Path) -> ReportTable:
+    """Return the estimates of a run or of a file of decisions.
+
+    Preferences give the share of examples whose first response people prefer, and the share of comparisons that each model
+    wins, if the examples name models. Scores give the mean score of each labeled response, and the difference of the first
+    two.
+
+    Raises:
+        InputError: the source or the labels cannot be read, they do not match, or there are too few labels.
+    """
+    judged = judged_in(source)
+    given = read_labels(labels)
+    given.check(judged, path=labels)
+    quantities = _preferences(judged, given) if given.kind == "preference" else _scores(judged, given)
+    rows, notes = [], []
+    for quantity in quantities:
+        verdicts, num_without = _filled(quantity.verdicts)
+        clusters = [one.outline.cluster for one in quantity.judged]
+        with as_input_error(f"{labels}, {quantity.name}"):
+            found = prediction_powered(quantity.labels, verdicts, clusters=clusters, is_share=quantity.is_share)
+        rows.append(_row(quantity, found))
+        if num_without:
+            notes.append(f"{quantity.name}: {num_without:,} examples without a verdict count as the mean verdict.")
+        surprises = surprises_of(
+            [label is not None for label in quantity.labels],
+            verdicts,
+            subsets=[one.outline.subset for one in quantity.judged],
+            clusters=clusters,
+        )
+        notes += [f"WARNING, {quantity.name}: labels are not a random sample: {one}." for one in surprises]
+    return ReportTable(
+        title=f"{source.name}: {given.num_rows:,} labels of people, {len(judged):,} examples",
+        columns=COLUMNS,
+        rows=tuple(rows),
+        notes=(*notes, *_agreement(quantities[0], kind=given.kind), *_READING),
+    )
+
+
+_READING = (
+    "People and judge: prediction-powered inference with power tuning (PPI++, arXiv:2311.01453). Valid only if the labeled "
+    "examples are a random sample of all examples; otherwise it has the bias of the sample.",
+    "Effective labels: number of labels that would give the same standard error without a judge.",
+)
+
+
+def _row(quantity: _Quantity, found: PredictionPowered) -> TableRow:
+    scale = 100 if quantity.is_share else 1
+    kind: Kind = "percent" if quantity.is_share else "number"
+
+    def entry(estimate: Estimate) -> TableEntry:
+        ends = None if estimate.interval is None else (scale * estimate.interval[0], scale * estimate.interval[1])
+        return TableEntry(value=None if estimate.value is None else scale * estimate.value, interval=ends, kind=kind)
+
+    return row(
+        quantity.name,
+        entry(found.people),
+        TableEntry(value=scale * found.judge, kind=kind),
+        entry(found.corrected),
+        found.people.num,
+        found.corrected.num,
+        found.num_effective,
+        found.correlation,
+        found.tuning,
+        ours=True,
+    )
+
+
+def _preferences(judged: Sequence[JudgedExample], given: HumanLabels) -> list[_Quantity]:
+    pairs = [one for one in judged if one.outline.num_responses == 2]
+    labels = [given.values.get((one.outline.id, 0)) for one in pairs]
+    verdicts = [preference_of(one) for one in pairs]
+    first = _Quantity(name="first response is better, %", labels=labels, verdicts=verdicts, judged=pairs, is_share=True)
+    return [first, *_of_models(pairs, labels=labels, verdicts=verdicts)]
+
+
+def _of_models(
+    pairs: Sequence[JudgedExample], *, labels: Sequence[float | None], verdicts: Sequence[float | None]
+) -> list[_Quantity]:
+    """Return the win rate of each model that the examples name. A model without labels is left out."""
+    sides: dict[str, list[tuple[int, bool]]] = {}
+    for at, one in enumerate(pairs):
+        if (models := models_of(one.outline)) is not None:
+            for place, model in enumerate(models):
+                sides.setdefault(model, []).append((at, place == 0))
+
+    def of(values: Sequence[float | None], places: Sequence[tuple[int, bool]]) -> list[float | None]:
+        return [value if value is None or is_first else 1 - value for at, is_first in places for value in [values[at]]]
+
+    return [
+        _Quantity(
+            name=f"{model} wins, %",
+            labels=of(labels, places),
+            verdicts=of(verdicts, places),
+            judged=[pairs[at] for at, _ in places],
+            is_share=True,
+        )
+        for model, places in sorted(sides.items())
+        if any(labels[at] is not None for at, _ in places)
+    ]
+
+
+def _scores(judged: Sequence[JudgedExample], given: HumanLabels) -> list[_Quantity]:
+    found = []
+    for response in given.responses:
+        members = [one for one in judged if one.outline.num_responses > response]
+        found.append(
+            _Quantity(
+                name=f"score of response {response}",
+                labels=[given.values.get((one.outline.id, response)) for one in members],
+                verdicts=[score_of(one, response=response) for one in members],
+                judged=members,
+                is_share=False,
+            )
+        )
+    if len(found) > 1:
+        found.append(_difference(judged, given, responses=(given.responses[0], given.responses[1])))
+    return found
+
+
+def _difference(judged: Sequence[JudgedExample], given: HumanLabels, *, responses: tuple[int, int]) -> _Quantity:
+    """Return the difference of the scores of two responses to the same prompt."""
+    first, second = responses
+    members = [one for one in judged if one.outline.num_responses > max(responses)]
+
+    def less(one: float | None, other: float | None) -> float | None:
+        return None if one is None or other is None else one - other
+
+    return _Quantity(
+        name=f"score of response {first} less {second}",
+        labels=[
+            less(given.values.get((one.outline.id, first)), given.values.get((one.outline.id, second)))
+            for one in members
+        ],
+        verdicts=[less(score_of(one, response=first), score_of(one, response=second)) for one in members],
+        judged=members,
+        is_share=False,
+    )
+
+
+def _filled(verdicts: Sequence[float | None]) -> tuple[list[float], int]:
+    """Return verdicts with the mean in place of missing ones, and the number of these."""
+    known = [verdict for verdict in verdicts if verdict is not None]
+    mean = fmean(known) if known else 0.0
+    return [mean if verdict is None else verdict for verdict in verdicts], len(verdicts) - len(known)
+
+
+def _agreement(quantity: _Quantity, *, kind: str) -> list[str]:
+    """Return a line on how often the judge and the majority of people agree. Scores have a correlation instead."""
+    if kind == "score":
+        return []
+    found = agreement_of(
+        [_named(verdict) for verdict in quantity.verdicts],
+        [_named(label) for label in quantity.labels],
+        clusters=[one.outline.cluster for one in quantity.judged],
+    )
+    if found.same.value is None:
+        return []
+    kappa = "" if found.kappa is None else f", Cohen's kappa {found.kappa:.2f}"
+    ends = "" if found.same.interval is None else " ({:.1%} to {:.1%})".format(*found.same.interval)
+    return [f"Judge and people agree on {found.same.value:.1%}{ends} of {found.same.num:,} examples{kappa}."]
+
+
+def _named(value: float | None) -> str | None:
+    if value is None:
+        return None
+    return "tie" if value == 0.5 else "first" if value > 0.5 else "second"

@@ -1,0 +1,281 @@
+"""Ratings of models from pairwise verdicts, and agreement with the ratings that people give (system-level agreement).
+
+The ratings are Bradley-Terry's (1952) by maximum likelihood. A tie counts as half a win for each model, as in FastChat and
+Arena-Hard. Each model also has `PRIOR` ties with a model of average strength, so that ratings are finite if a model always
+wins. Intervals are a bootstrap over prompts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from tirjudge_harness.statistics.intervals import (
+    NUM_RESAMPLES,
+    Array,
+    Estimate,
+    Interval,
+    clustered_share,
+    codes_of,
+    draws,
+    middle_of,
+)
+
+PRIOR = 0.1
+"""Number of ties of each model with an average model."""
+
+POINTS_PER_LOGIT = 400 / math.log(10)
+"""Elo's scale: 400 points are odds of 10 to 1."""
+MEAN_RATING = 1000.0
+"""Mean of all ratings."""
+
+MAX_MODELS = 300
+"""Maximum number of models. The time grows with its third power."""
+
+_MAX_STEPS, _PRECISION, _MAX_STEP = 100, 1e-9, 2.0
+"""Newton's method: maximum number of steps, change at which it stops, and maximum change in one step, in logits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Battle:
+    """One verdict on responses of two models."""
+
+    first: str
+    second: str
+    credit: float
+    """1: the first model wins. 0: the second wins. 0.5: a tie, or opposite verdicts in the two orders."""
+    cluster: str
+    """Name of the prompt."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRating:
+    """One model."""
+
+    name: str
+    rating: float
+    """Bradley-Terry rating in Elo points. The mean over models is `MEAN_RATING`."""
+    interval: Interval | None
+    """95 % bootstrap interval. None: fewer than two prompts."""
+    wins: Estimate
+    """Share of battles won. A tie adds 1/2. The share depends on the opponents, unlike the rating."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ratings:
+    """Ratings of all models."""
+
+    models: tuple[ModelRating, ...]
+    """The models, best first."""
+    drawn: Array
+    """Ratings of the data, then of each resample, [1 + resamples, models], in the order of `models`."""
+    num_clusters: int
+    """Number of prompts."""
+
+    @property
+    def separability(self) -> float | None:
+        """Share of pairs of models whose intervals do not overlap (Li et al. 2024, arXiv:2406.11939). None: no intervals."""
+        intervals = [one.interval for one in self.models if one.interval is not None]
+        apart = [_order(one, other) != 0 for one, other in combinations(intervals, 2)]
+        return sum(apart) / len(apart) if apart else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArenaScore:
+    """A model in a table of people's ratings."""
+
+    score: float
+    """Rating on any scale. Higher is better."""
+    interval: Interval | None = None
+    """95 % interval. None: not known; the score then counts as certain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SystemAgreement:
+    """How well the ratings of a judge agree with those of people. Estimates count models, with intervals over prompts."""
+
+    spearman: Estimate
+    """Spearman's rank correlation."""
+    kendall: Estimate
+    """Kendall's tau-b."""
+    pairs: Estimate
+    """Share of pairs of models in the same order. A pair with equal scores adds 1/2."""
+    with_confidence: float | None
+    """Agreement with confidence (arXiv:2406.11939): mean over pairs of 1 if both tables separate the pair in the same order,
+    -1 if in opposite orders, and 0 if one does not separate it. None: the ratings have no intervals."""
+    missing: tuple[str, ...]
+    """Rated models that people's table does not have."""
+
+
+def ratings_of(battles: Sequence[Battle], *, num_resamples: int = NUM_RESAMPLES, seed: int = 0) -> Ratings:
+    """Return the ratings of all models.
+
+    Args:
+        battles: the verdicts.
+        num_resamples: number of bootstrap resamples.
+        seed: seed of the resamples.
+
+    Raises:
+        ValueError: no verdicts, a verdict on a model and itself, too many models, or groups of models that never meet.
+    """
+    names = _checked_names(battles)
+    place = {name: index for index, name in enumerate(names)}
+    firsts, seconds = (np.array([place[name] for name in of_it]) for of_it in _sides(battles))
+    credits = np.array([one.credit for one in battles], dtype=float)
+    codes = codes_of([one.cluster for one in battles])
+    num_clusters, num = int(codes.max()) + 1, len(names)
+    won_at, lost_at = firsts * num + seconds, seconds * num + firsts
+    strengths = np.zeros(num)
+    found = []
+    for rows in draws(num_clusters, num_resamples=num_resamples, seed=seed):
+        for row in rows:
+            times = row[codes]
+            won = np.bincount(won_at, times * credits, minlength=num * num)
+            lost = np.bincount(lost_at, times * (1 - credits), minlength=num * num)
+            found.append(_strengths((won + lost).astype(float).reshape(num, num), start=strengths))
+            strengths = found[0]
+    drawn = MEAN_RATING + POINTS_PER_LOGIT * np.array(found)
+    order = sorted(range(num), key=lambda at: (-drawn[0, at], names[at]))
+    return Ratings(
+        models=tuple(
+            ModelRating(
+                name=names[at],
+                rating=float(drawn[0, at]),
+                interval=middle_of(drawn[:, at], num_clusters=num_clusters),
+                wins=_wins(names[at], battles),
+            )
+            for at in order
+        ),
+        drawn=drawn[:, order],
+        num_clusters=num_clusters,
+    )
+
+
+def agreement_with_arena(ratings: Ratings, arena: Mapping[str, ArenaScore]) -> SystemAgreement:
+    """Compare ratings with those of people, over the models that both have.
+
+    Raises:
+        ValueError: fewer than three common models, or people rate them all equal.
+        ImportError: scipy is not installed.
+    """
+    from scipy.stats import rankdata
+
+    common = [at for at, one in enumerate(ratings.models) if one.name in arena]
+    known = [arena[ratings.models[at].name] for at in common]
+    scores = np.array([one.score for one in known])
+    if len(common) < 3 or np.ptp(scores) == 0:
+        raise ValueError(
+            f"arena: {len(common)} of the {len(ratings.models)} rated models have a score in the table, "
+            f"{len(set(scores))} of them different; give at least three, with the names {ratings.models[0].name!r}, ..."
+        )
+    drawn = ratings.drawn[:, common]
+    ranks, of_arena = rankdata(drawn, axis=1), rankdata(scores)
+    centered, of_people = ranks - ranks.mean(axis=1, keepdims=True), of_arena - of_arena.mean()
+    with np.errstate(invalid="ignore", divide="ignore"):
+        spearman = centered @ of_people / np.sqrt((centered**2).sum(axis=1) * (of_people**2).sum())
+    kendall, same_order = _orders(drawn, scores)
+    return SystemAgreement(
+        spearman=_estimate(spearman, num=len(common), ratings=ratings),
+        kendall=_estimate(kendall, num=len(common), ratings=ratings),
+        pairs=_estimate(same_order, num=len(common), ratings=ratings),
+        with_confidence=_with_confidence([ratings.models[at] for at in common], known),
+        missing=tuple(one.name for one in ratings.models if one.name not in arena),
+    )
+
+
+def _sides(battles: Sequence[Battle]) -> tuple[list[str], list[str]]:
+    return [one.first for one in battles], [one.second for one in battles]
+
+
+def _checked_names(battles: Sequence[Battle]) -> list[str]:
+    names = sorted({name for one in battles for name in (one.first, one.second)})
+    if not names:
+        raise ValueError("verdicts: none given; give at least one verdict on responses of two models")
+    if same := next((one for one in battles if one.first == one.second), None):
+        raise ValueError(f"verdicts: {same.first!r} is compared with itself; remove this comparison")
+    if len(names) > MAX_MODELS:
+        raise ValueError(f"verdicts: {len(names)} models given; give at most {MAX_MODELS}")
+    group = {name: name for name in names}
+
+    def root(name: str) -> str:
+        while group[name] != name:
+            group[name] = name = group[group[name]]
+        return name
+
+    for one in battles:
+        group[root(one.first)] = root(one.second)
+    if apart := [name for name in names if root(name) != root(names[0])]:
+        raise ValueError(
+            f"verdicts: no chain of comparisons joins {names[0]!r} and {apart[0]!r}; compare models of both groups, or "
+            "rate each group separately"
+        )
+    return names
+
+
+def _strengths(wins: Array, *, start: Array) -> Array:
+    """Return the log-strengths of models, with mean 0: Newton's method on the log-likelihood, which is concave.
+
+    Args:
+        wins: number of wins of the model of each row over the model of each column.
+        start: log-strengths to start from.
+    """
+    games = wins + wins.T
+    won = wins.sum(axis=1) + PRIOR / 2
+    strengths = start
+    for _ in range(_MAX_STEPS):
+        chances = 1 / (1 + np.exp(np.clip(strengths[None, :] - strengths[:, None], -500, 500)))
+        of_prior = 1 / (1 + np.exp(-strengths))
+        slope = won - (games * chances).sum(axis=1) - PRIOR * of_prior
+        curves = games * chances * (1 - chances)
+        information = np.diag(curves.sum(axis=1) + PRIOR * of_prior * (1 - of_prior)) - curves
+        step = np.linalg.solve(information, slope)
+        longest = float(np.abs(step).max())
+        strengths = strengths + step * min(1.0, _MAX_STEP / max(longest, _PRECISION))
+        if longest < _PRECISION:
+            break
+    return strengths - strengths.mean()
+
+
+def _wins(name: str, battles: Sequence[Battle]) -> Estimate:
+    return clustered_share(
+        (one.cluster, one.credit if one.first == name else 1 - one.credit)
+        for one in battles
+        if name in (one.first, one.second)
+    )
+
+
+def _estimate(values: Array, *, num: int, ratings: Ratings) -> Estimate:
+    value = float(values[0])
+    interval = middle_of(values, num_clusters=ratings.num_clusters)
+    return Estimate(value=None if math.isnan(value) else value, num=num, interval=interval)
+
+
+def _orders(drawn: Array, scores: Array) -> tuple[Array, Array]:
+    """Return Kendall's tau-b and the share of pairs in the same order, for each resample."""
+    firsts, seconds = np.triu_indices(len(scores), 1)
+    ours = np.sign(drawn[:, firsts] - drawn[:, seconds])
+    of_people = np.sign(scores[firsts] - scores[seconds])
+    agreed = ours * of_people
+    with np.errstate(invalid="ignore"):
+        tau = agreed.sum(axis=1) / np.sqrt(np.abs(ours).sum(axis=1) * np.abs(of_people).sum())
+    return tau, ((agreed + 1) / 2).mean(axis=1)
+
+
+def _with_confidence(models: Sequence[ModelRating], known: Sequence[ArenaScore]) -> float | None:
+    intervals = [one.interval for one in models]
+    of_people = [one.interval or (one.score, one.score) for one in known]
+    found = [
+        _order(mine, other) * _order(of_people[at], of_people[after])
+        for (at, mine), (after, other) in combinations(enumerate(intervals), 2)
+        if mine is not None and other is not None
+    ]
+    return sum(found) / len(found) if found else None
+
+
+def _order(first: Interval, second: Interval) -> int:
+    """Return 1 if the first interval is above the second, -1 if it is below, 0 if they overlap."""
+    return (first[0] > second[1]) - (first[1] < second[0])

@@ -1,0 +1,172 @@
+"""`tirjudge bench estimate`, `rank` and `power`: from files to tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tests.harness.reports.conftest import MakeRun, Pair
+from tirjudge_harness.items import InputError
+from tirjudge_harness.reports.statistics_cli import estimate, power, rank
+
+app = typer.Typer(pretty_exceptions_enable=False)
+for command in (estimate, rank, power):
+    app.command()(command)
+
+
+def rows(*arguments: str | Path | float) -> dict[str, dict[str, Any]]:
+    """Run a command, and return the rows of its table by their first entry."""
+    done = CliRunner().invoke(
+        app, [*(str(argument) for argument in arguments), "--format", "json"], catch_exceptions=False
+    )
+    found = json.loads(done.stdout)["rows"]
+    return {next(iter(row.values())): row for row in found}
+
+
+def shown(*arguments: str | Path | float) -> str:
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    return " ".join(done.stdout.split())
+
+
+def write_csv(path: Path, header: str, lines: Sequence[str]) -> Path:
+    path.write_text("\n".join([header, *lines]) + "\n", encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def run(make_run: MakeRun) -> Path:
+    """100 pairs of two models. The judge prefers the first response of the first 70; it flips on ten of these."""
+    named = [(0, 1) if n < 10 else (0, 0) if n < 70 else (1, 1) for n in range(100)]
+    return make_run([Pair(id=f"p{n}", named=each, models=("m", "other")) for n, each in enumerate(named)])
+
+
+@pytest.fixture
+def labels(tmp_path: Path) -> Path:
+    """Labels of every second pair, equal to the judge's choice, but for pairs 70 to 78: people prefer the first response."""
+    chosen = ["A=B" if n < 10 else "A>B" if n < 79 else "B>A" for n in range(0, 100, 2)]
+    return write_csv(tmp_path / "people.csv", "id,label", [f"p{2 * n},{label}" for n, label in enumerate(chosen)])
+
+
+def test_labels_and_verdicts_give_an_estimate(run: Path, labels: Path) -> None:
+    """People: 5 ties, 35 of 50 for the first. The judge: 10 ties and 60 of 100 for the first, on the labeled half as well."""
+    found = rows("estimate", run, "--labels", labels)
+    first = found["first response is better, %"]
+    assert (first["people"], first["judge"], first["corrected"]) == (pytest.approx(75), 65, pytest.approx(75))
+    assert (first["labeled"], first["all"]) == (50, 100)
+    assert first["people_high"] - first["people_low"] > first["corrected_high"] - first["corrected_low"]
+    assert first["effective"] > 50
+    assert found["m wins, %"]["corrected"] == first["corrected"]
+    assert found["other wins, %"]["corrected"] == pytest.approx(25)
+    text = shown("estimate", run, "--labels", labels)
+    assert "Judge and people agree on 90.0%" in text
+    assert "WARNING" not in text
+
+
+def test_labels_of_one_part_are_a_warning(run: Path, tmp_path: Path) -> None:
+    some = write_csv(tmp_path / "some.csv", "id,label", [f"p{n},A>B" for n in range(60)])
+    assert "WARNING, first response is better, %: labels are not a random sample" in shown(
+        "estimate", run, "--labels", some
+    )
+
+
+def test_labels_of_unknown_examples_are_refused(run: Path, tmp_path: Path) -> None:
+    other = write_csv(tmp_path / "other.csv", "id,label", ["p1,A>B", "q1,A>B"])
+    with pytest.raises(
+        InputError, match=r"other.csv: unknown id 'q1' \(1 unknown of 2\); ids of the 100 examples look like 'p0'"
+    ):
+        shown("estimate", run, "--labels", other)
+
+
+def test_too_few_labels_are_refused(run: Path, tmp_path: Path) -> None:
+    few = write_csv(tmp_path / "few.csv", "id,label", ["p1,A>B", "p2,A>B"])
+    with pytest.raises(
+        InputError, match=r"few.csv, first response is better, %: labels: 2 prompts have labels; give at least 20"
+    ):
+        shown("estimate", run, "--labels", few)
+
+
+def test_scores_give_means_and_their_difference(tmp_path: Path) -> None:
+    decisions = tmp_path / "scores.jsonl"
+    lines = [{"id": n, "scores": [2 + n % 4, 1 if n % 10 else None]} for n in range(80)]
+    decisions.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    people = [f"{n},{response},{score}" for n in range(40) for response, score in ((0, 4 + n % 4), (1, 1))]
+    given = write_csv(tmp_path / "people.csv", "id,response,score", people)
+    found = rows("estimate", decisions, "--labels", given)
+    assert found["score of response 0"]["corrected"] == pytest.approx(5.5)  # two more than the judge
+    assert found["score of response 0"]["judge"] == 3.5
+    assert found["score of response 1"]["corrected"] == 1
+    assert found["score of response 0 less 1"]["corrected"] == pytest.approx(4.5)
+    text = shown("estimate", decisions, "--labels", given)
+    assert "score of response 1: 8 examples without a verdict count as the mean verdict." in text
+
+
+def test_models_of_a_run_are_ranked(run: Path) -> None:
+    found = rows("rank", run)
+    assert list(found) == ["m", "other", "separability, %"]
+    assert found["m"]["wins"] == 65  # 60 wins, and 10 flips with 1/2 each
+    assert found["m"]["value"] > 1000 > found["other"]["value"]
+    assert found["separability, %"]["value"] == 100
+
+
+def test_a_run_without_models_is_refused(make_run: MakeRun) -> None:
+    with pytest.raises(
+        InputError, match=r"no example names its models \(facts model_a and model_b\); give a benchmark"
+    ):
+        shown("rank", make_run([Pair(id="p")]))
+
+
+def test_a_file_of_verdicts_is_compared_with_an_arena(tmp_path: Path) -> None:
+    """a beats b, and b beats c, mostly. Ties and empty winners are read."""
+    lines = ["a,b,model_a", "b,c,A>B", "c,a,B>A", "a,b,tie", "b,c,"] * 60 + [
+        "a,b,model_b",
+        "c,b,model_a",
+        "c,a,model_a",
+    ]
+    verdicts = write_csv(tmp_path / "verdicts.csv", "model_a,model_b,winner", lines)
+    arena = write_csv(tmp_path / "arena.csv", "model,score", ["a,1200", "b,1100", "c,1000", "d,900"])
+    found = rows("rank", verdicts, "--arena", arena)
+    assert list(found)[:3] == ["a", "b", "c"]
+    assert found["Spearman's correlation with arena"]["value"] == 1
+    assert found["pairs of models in the order of arena, %"]["value"] == 100
+    assert found["agreement with confidence, %"]["value"] == pytest.approx(200 / 3)  # the intervals of a and b overlap
+    assert found["a"]["arena"] == 1200
+    assert "243 verdicts on 243 prompts; 60 without a verdict." in shown("rank", verdicts)
+
+
+def test_the_command_says_how_many_comparisons_show_a_difference() -> None:
+    arguments = ["power", "--difference", "5", "--agreement", "90", "--items", "350", "--format", "json"]
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+    needed, smallest = json.loads(done.stdout)["rows"]
+    assert (needed["difference"], needed["comparisons"], needed["discordant"]) == (
+        pytest.approx(5),
+        337,
+        pytest.approx(10),
+    )
+    assert 80 <= needed["power"] < 81
+    assert (smallest["comparisons"], 4.5 < smallest["difference"] < 5) == (350, True)
+
+
+def test_a_difference_that_is_not_possible_is_named() -> None:
+    text = shown("power", "--difference", 20, "--agreement", 90)
+    assert "not possible" in text
+    assert "20 points: difference: judges that differ on 10.0% of comparisons cannot have a difference of 20.0%" in text
+
+
+def test_two_runs_say_how_often_judges_differ(make_run: MakeRun) -> None:
+    """The second is better on 20 of 100 pairs and worse on 10."""
+    first = make_run([Pair(id=f"p{n}", named=(int(n < 20),)) for n in range(100)], folder="a")
+    second = make_run([Pair(id=f"p{n}", named=(int(20 <= n < 30),)) for n in range(100)], folder="b")
+    found = rows("power", first, second, "--difference", 5)
+    observed = found["power for the observed difference"]
+    assert (observed["difference"], observed["discordant"]) == (pytest.approx(10), pytest.approx(30))
+    assert (observed["comparisons"], 30 < observed["power"] < 60) == (100, True)
+    one = rows("power", first, "--agreement", 80, "--difference", 5)
+    assert one["smallest difference that these comparisons show"]["comparisons"] == 100
+    with pytest.raises(InputError, match="give at most two runs, got 3"):
+        shown("power", first, second, first)
