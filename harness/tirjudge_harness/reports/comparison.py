@@ -8,7 +8,7 @@ from tirjudge_harness.items import InputError, as_input_error
 from tirjudge_harness.reports.scored import ScoredRun
 from tirjudge_harness.reports.selective import common_line
 from tirjudge_harness.reports.tables import Column, ReportTable, percent, row
-from tirjudge_harness.statistics.paired import Common, common_of, differences_of, holm
+from tirjudge_harness.statistics.paired import NO_COMPARISONS, Common, common_of, differences_of, holm
 
 COLUMNS = (
     Column(key="figure", title="Figure", kind="text"),
@@ -37,8 +37,10 @@ def comparison_table(runs: Sequence[ScoredRun]) -> ReportTable:
     pairs = _pairs(runs)
     found = []
     for first, second in pairs:
-        with as_input_error(f"{first.path} and {second.path}"):
-            common = common_of(first.marks, second.marks)
+        common = NO_COMPARISONS
+        if first.marks or second.marks:
+            with as_input_error(f"{first.path} and {second.path}"):
+                common = common_of(first.marks, second.marks)
         sheet = first.benchmark.sheet
         found.append((common, differences_of(sheet, common, judged=(first.judged, second.judged))))
     heads = [difference for _, differences in found for difference in differences[:1]]
