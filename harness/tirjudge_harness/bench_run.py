@@ -15,11 +15,11 @@ from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_harness.benchmark import BENCHMARKS, Benchmark
 from tirjudge_harness.evaluation import Evaluation, marks_of
 from tirjudge_harness.examples import Example
-from tirjudge_harness.items import InputError, as_input_error
+from tirjudge_harness.items import InputError, as_input_error, check_bad_rows
 from tirjudge_harness.judges import OpenJudge
 from tirjudge_harness.options import JudgeOptions, PaceOptions, RowOptions, Tools
-from tirjudge_harness.pacing import Pace
 from tirjudge_harness.own_data.mapping import ColumnMapping, GivenColumns
+from tirjudge_harness.pacing import Pace
 from tirjudge_harness.planning import RunPlan, RunSettings, plan_run
 from tirjudge_harness.progress import RunProgress, print_some, run_resumable
 from tirjudge_harness.protocols import find_protocol
@@ -27,10 +27,6 @@ from tirjudge_harness.row_files import is_row_file
 from tirjudge_harness.run import BenchmarkRun, create_or_resume, judged_of, load_run
 from tirjudge_harness.run_store import JudgmentStore
 from tirjudge_harness.runner import Runner, run_all
-
-MAX_BAD_ROWS = 0.1
-"""Maximum share of invalid rows by default."""
-
 
 T = TypeVar("T")
 
@@ -197,9 +193,7 @@ def load_own_data(
     for line in mapping_lines(own):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     print_some([str(row) for row in own.bad_rows], console=console, rest="more invalid rows")
-    check_bad_rows(
-        len(own.bad_rows), num_valid=len(own.examples) + own.num_unlabeled, max_error_rate=max_error_rate
-    )
+    check_bad_rows(len(own.bad_rows), num_valid=len(own.examples) + own.num_unlabeled, max_error_rate=max_error_rate)
     return RunData(
         benchmark=own.benchmark,
         examples=own.examples,
@@ -213,35 +207,22 @@ def load_given(benchmark: str | None, *, rows: RowOptions, columns: GivenColumns
     """Return the examples that the options of a command select: those of a benchmark, or the user's own.
 
     Raises:
-        InputError: unknown benchmark, or neither a benchmark nor rows are given; columns are given for a benchmark; or the rows
-            cannot be used, see `load` and `load_own_data`.
+        InputError: unknown benchmark, or neither a benchmark nor rows are given; columns are given for a benchmark; or the
+            rows cannot be used, see `load` and `load_own_data`.
     """
     if benchmark is None and rows.data is None:
         raise InputError("name a benchmark from `tirjudge bench list`, or give your own rows with --data")
     parts = tuple(rows.part or ())
     if benchmark is None and rows.data is not None:
-        return load_own_data(
-            rows.data, parts=parts, given=columns, max_error_rate=rows.max_error_rate, console=console
-        )
+        return load_own_data(rows.data, parts=parts, given=columns, max_error_rate=rows.max_error_rate, console=console)
     if columns != GivenColumns():
         raise InputError(
-            f"{benchmark} has its own columns; to use other columns, remove the name of the benchmark, so that --data is your "
-            "own file"
+            f"{benchmark} has its own columns; to use other columns, remove the name of the benchmark, so that --data is "
+            "your own file"
         )
     with as_input_error():
         found = BENCHMARKS.named(benchmark or "")
     return load(found, data=rows.data, parts=parts, max_error_rate=rows.max_error_rate, console=console)
-
-
-def check_bad_rows(num_bad: int, *, num_valid: int, max_error_rate: float | None) -> None:
-    """Raise InputError if the share of invalid rows is too large. `max_error_rate`: None for `MAX_BAD_ROWS`."""
-    limit = MAX_BAD_ROWS if max_error_rate is None else max_error_rate
-    num = num_bad + num_valid
-    if num_bad > limit * num:
-        raise InputError(
-            f"{num_bad} of {num} rows are invalid, more than --max-error-rate {limit:g}; correct the rows, or give a higher "
-            "--max-error-rate"
-        )
 
 
 def check_runs(

@@ -240,21 +240,26 @@ class ColumnOptions:
     """Options that name the columns of a user's file."""
 
     prompt_column: Annotated[
-        list[str] | None, typer.Option(help="Column of the prompt; repeatable, to join columns. Default: found by name.")
+        list[str] | None,
+        typer.Option(help="Column of the prompt; repeatable, to join columns. Default: found by name."),
     ] = None
     chosen_column: Annotated[str | None, typer.Option(help="Column of the right response. Default: found.")] = None
     rejected_column: Annotated[str | None, typer.Option(help="Column of the wrong response. Default: found.")] = None
     response_column: Annotated[
-        list[str] | None, typer.Option(help="Column of a response, or of lists of responses; repeatable. Default: found.")
+        list[str] | None,
+        typer.Option(help="Column of a response, or of lists of responses; repeatable. Default: found."),
     ] = None
     label_column: Annotated[
-        list[str] | None, typer.Option(help="Column of the label or rating; repeat it for several raters. Default: found.")
+        list[str] | None,
+        typer.Option(help="Column of the label or rating; repeat it for several raters. Default: found."),
     ] = None
     label_value: Annotated[
         list[str] | None,
         typer.Option(help="Meaning of a label value, such as left=A, 2=B or same=tie; repeatable. Default: found."),
     ] = None
-    id_column: Annotated[str | None, typer.Option(help="Column of the ids. Default: found, or a hash of the texts.")] = None
+    id_column: Annotated[
+        str | None, typer.Option(help="Column of the ids. Default: found, or a hash of the texts.")
+    ] = None
     subset_column: Annotated[str | None, typer.Option(help="Column of the subsets. Default: found, or none.")] = None
     reference_column: Annotated[
         str | None, typer.Option(help="Column of reference answers for the judge. Default: found, or none.")

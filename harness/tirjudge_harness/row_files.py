@@ -1,8 +1,8 @@
 """Read files of rows: `.json`, `.jsonl`, `.csv`, `.tsv` and `.parquet`, each optionally compressed (`.gz`). An invalid row
 is returned with its problem and does not stop the other rows.
 
-Text files are UTF-8, or UTF-16 with a byte order mark, as Excel writes it. The separator of a CSV file is the one of `,`, `;`,
-tab and `|` that gives the header the most columns.
+Text files are UTF-8, or UTF-16 with a byte order mark, as Excel writes it. The separator of a CSV file is the one of `,`,
+`;`, tab and `|` that gives the header the most columns.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from tirjudge.types import ChatMessage
 from tirjudge_harness.benchmark import Benchmark, BuiltInSource, HubSource, Row
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import Example, ExampleMetadata
+from tirjudge_harness.foreign_rows import hint, refuse_named_rows
 from tirjudge_harness.items import InputError
 from tirjudge_harness.metric_tree import ComparisonScore, FormulaMetric, MeanMetric, Node
 from tirjudge_harness.neutral import COLUMNS, check, is_neutral, meta_of, neutral_example
@@ -129,6 +130,7 @@ def _collect(
     Raises:
         InputError: a column is missing, or no row is valid.
     """
+    refuse_named_rows(table.rows, benchmark, source=table.source)
     _check_columns(table, benchmark)
     problems: list[BadRow] = []
     others: set[str] = set()
@@ -158,7 +160,9 @@ def _collect(
             on_bad(problem)
         return
     if problems:
-        raise InputError(f"{problems[0]}; none of the {len(table.rows)} rows is valid for {benchmark.name}")
+        raise InputError(
+            f"{problems[0]}; none of the {len(table.rows)} rows is valid for {benchmark.name}{hint(table.rows, benchmark)}"
+        )
     raise InputError(
         f"{table.source}: no row of {', '.join(wanted)}; all rows belong to {', '.join(sorted(others))}, see --part"
     )
@@ -172,7 +176,7 @@ def _check_columns(table: SourceTable, benchmark: Benchmark) -> None:
             raise InputError(
                 f"{table.source}: row {own[0].number}: column {column!r} is missing; {benchmark.name} needs "
                 f"{', '.join(benchmark.columns)}, or {', '.join(COLUMNS)} and label; the row has "
-                f"{one_line(', '.join(map(str, own[0].row or {})))}"
+                f"{one_line(', '.join(map(str, own[0].row or {})))}{hint(table.rows, benchmark)}"
             )
 
 

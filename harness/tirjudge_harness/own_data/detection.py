@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from tirjudge_harness.benchmark import Row
@@ -60,7 +61,7 @@ _NUMBERED_FIRST = re.compile(r"(?:model_|assistant_)?([a-h]|[0-9])_(response|ans
 """Normalized names of one response of several, such as `response_a`, `answer1`, `model_b_response`."""
 
 _RATER = re.compile(r"(rater|annotator|labeler)_?(?:[a-h]|[0-9]{1,2})")
-"""Normalized names of the label of one rater of several. `label_1` and `score_a` can also be about one response of several."""
+"""Normalized names of the label of one rater of several. `label_1` and `score_a` can also be about one response."""
 
 MIN_KNOWN = 0.5
 """Minimum share of the labels whose meaning must be known. The other rows are invalid."""
@@ -69,7 +70,7 @@ MAX_SHOWN_VALUES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class OwnTable:
     """The valid rows of a file, and the columns that are not empty."""
 
     source: str
@@ -81,7 +82,7 @@ class Table:
     """Normalized name -> name of the columns with a value in at least one row."""
 
     @classmethod
-    def of(cls, rows: Sequence[Row], *, source: str) -> Table:
+    def of(cls, rows: Sequence[Row], *, source: str) -> OwnTable:
         """Return the table of these rows."""
         columns = dict.fromkeys(str(name) for row in rows for name in row)
         empty = set(columns)
@@ -114,7 +115,7 @@ class Table:
             raise InputError(f"{self.source}: the column {twice[0]!r} is given twice; give each column once")
 
 
-def find_mapping(table: Table, given: GivenColumns) -> ColumnMapping:
+def find_mapping(table: OwnTable, given: GivenColumns) -> ColumnMapping:
     """Return the mapping of a file: the given columns, and the others by their names.
 
     Raises:
@@ -131,7 +132,7 @@ def find_mapping(table: Table, given: GivenColumns) -> ColumnMapping:
     return _with_labels(table, given, layout=layout)
 
 
-def _layout(table: Table, given: GivenColumns) -> ColumnMapping:
+def _layout(table: OwnTable, given: GivenColumns) -> ColumnMapping:
     """Return the columns of the responses and of the labels."""
     if given.chosen is not None or given.rejected is not None:
         if given.chosen is None or given.rejected is None or given.responses or given.labels:
@@ -146,7 +147,7 @@ def _layout(table: Table, given: GivenColumns) -> ColumnMapping:
     if not given.layout_options and pairs:
         if len(pairs) > 1 or numbered:
             raise table.refusal(
-                f"several columns can be the responses: {listed([*sum(pairs, []), *numbered])}",
+                f"several columns can be the responses: {listed([*chain(*pairs), *numbered])}",
                 fix="give --chosen-column and --rejected-column, or --response-column and --label-column",
             )
         return ColumnMapping(layout="chosen_rejected", chosen=pairs[0][0], rejected=pairs[0][1])
@@ -166,7 +167,7 @@ def _layout(table: Table, given: GivenColumns) -> ColumnMapping:
     return ColumnMapping(layout="rated" if is_rated else "labeled", responses=responses, labels=labels)
 
 
-def _numbered(table: Table) -> list[str]:
+def _numbered(table: OwnTable) -> list[str]:
     """Return the columns of one response of several. Columns of numbers, such as `score_a`, have other names."""
     families: dict[str, dict[str, str]] = {}
     for name, column in table.filled.items():
@@ -196,7 +197,7 @@ def _is_list(cell: Any) -> bool:
         return False
 
 
-def _found_labels(table: Table, names: Sequence[str], *, but: Sequence[str]) -> tuple[str, ...]:
+def _found_labels(table: OwnTable, names: Sequence[str], *, but: Sequence[str]) -> tuple[str, ...]:
     """Return the column of the labels, or one column per rater.
 
     Raises:
@@ -209,7 +210,7 @@ def _found_labels(table: Table, names: Sequence[str], *, but: Sequence[str]) -> 
             families.setdefault(match[1], []).append(column)
     raters = [columns for columns in families.values() if len(columns) > 1]
     if len(found) + len(raters) != 1:
-        candidates = [*found, *sum(raters, [])]
+        candidates = [*found, *chain(*raters)]
         problem = f"several columns can be the label: {listed(candidates)}" if candidates else "no label column found"
         raise table.refusal(
             problem,
@@ -219,7 +220,7 @@ def _found_labels(table: Table, names: Sequence[str], *, but: Sequence[str]) -> 
     return tuple(found or raters[0])
 
 
-def _texts(table: Table, given: GivenColumns, *, layout: ColumnMapping) -> dict[str, Any]:
+def _texts(table: OwnTable, given: GivenColumns, *, layout: ColumnMapping) -> dict[str, Any]:
     """Return the columns of prompt, id, subset and reference."""
     taken = set(layout.used)
 
@@ -241,7 +242,7 @@ def _texts(table: Table, given: GivenColumns, *, layout: ColumnMapping) -> dict[
     }
 
 
-def _prompt(table: Table, *, layout: ColumnMapping) -> tuple[str, ...]:
+def _prompt(table: OwnTable, *, layout: ColumnMapping) -> tuple[str, ...]:
     columns = [name for name in (layout.chosen, layout.rejected, *layout.responses) if name is not None]
     if _have_prompts(table.rows, columns):
         return ()
@@ -271,10 +272,12 @@ def _have_prompts(rows: Sequence[Row], columns: Sequence[str]) -> bool:
 def _is_unique(rows: Sequence[Row], column: str) -> bool:
     """Whether each row has a different value, which is a text or an integer."""
     values = [row.get(column) for row in rows]
-    return all(isinstance(value, str | int) and not is_empty(value) for value in values) and len(set(values)) == len(values)
+    return all(isinstance(value, str | int) and not is_empty(value) for value in values) and len(set(values)) == len(
+        values
+    )
 
 
-def _with_labels(table: Table, given: GivenColumns, *, layout: ColumnMapping) -> ColumnMapping:
+def _with_labels(table: OwnTable, given: GivenColumns, *, layout: ColumnMapping) -> ColumnMapping:
     """Return the mapping with the meaning of the label values.
 
     Raises:
@@ -292,10 +295,11 @@ def _with_labels(table: Table, given: GivenColumns, *, layout: ColumnMapping) ->
         values = {value: meaning for value, meaning in known.items() if not _is_number(value)} | own
         wanted, fix = "a number", "give a numeric --label-column, or --label-value VALUE=NUMBER for each value"
     else:
-        width = len(layout.responses) if len(layout.responses) > 1 else _longest(table.rows, layout.responses[0])
+        listed_in, *others = layout.responses
+        width = len(layout.responses) if others else _longest(table.rows, listed_in)
         values = meanings_of(
             counted,
-            columns=layout.responses if len(layout.responses) > 1 else (),
+            columns=layout.responses if others else (),
             num_responses=width,
             label_column=layout.labels[0],
             given=own,

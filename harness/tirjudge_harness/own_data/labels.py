@@ -22,7 +22,20 @@ _MISSING = frozenset({"", "nan", "<na>", "none", "null", "n/a", "na", "-"})
 """Normalized values that mean: no label."""
 
 _TIES = frozenset(
-    {"tie", "tied", "draw", "equal", "same", "both", "neither", "a=b", "tie (bothbad)", "bothbad", "both_bad", "both_good"}
+    {
+        "tie",
+        "tied",
+        "draw",
+        "equal",
+        "same",
+        "both",
+        "neither",
+        "a=b",
+        "tie (bothbad)",
+        "bothbad",
+        "both_bad",
+        "both_good",
+    }
 )
 
 _NUMBERED = {"first": 0, "second": 1, "third": 2, "left": 0, "right": 1}
@@ -32,7 +45,10 @@ _BEFORE = ("model", "response", "answer", "assistant", "option", "completion", "
 
 _COMPARED = re.compile(r"([ab])(>{1,3}|<{1,3})([ab])")
 
-_TRUE, _FALSE = ("true", "yes", "correct", "pass", "passed", "right"), ("false", "no", "incorrect", "fail", "failed", "wrong")
+_TRUE, _FALSE = (
+    ("true", "yes", "correct", "pass", "passed", "right"),
+    ("false", "no", "incorrect", "fail", "failed", "wrong"),
+)
 
 _FIRST_IS_BETTER = frozenset(
     f"{before}{name}{after}"

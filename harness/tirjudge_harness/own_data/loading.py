@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +9,10 @@ from pathlib import Path
 from tirjudge_harness.benchmark import Benchmark
 from tirjudge_harness.examples import Example
 from tirjudge_harness.external import EVEN
+from tirjudge_harness.foreign_rows import benchmarks_of
 from tirjudge_harness.items import InputError
 from tirjudge_harness.own_data.benchmark import own_benchmark
-from tirjudge_harness.own_data.detection import Table, find_mapping
+from tirjudge_harness.own_data.detection import OwnTable, find_mapping
 from tirjudge_harness.own_data.mapping import ColumnMapping, GivenColumns
 from tirjudge_harness.own_data.rows import own_example
 from tirjudge_harness.row_files import NumberedRow, is_row_file, read_rows, stem_of
@@ -35,6 +35,8 @@ class OwnData:
     """Valid rows without a label. They are left out."""
     num_repeated_ids: int
     """Examples whose id got a numeric suffix, because an earlier row has the same id."""
+    looks_like: list[str]
+    """Names of the installed benchmarks to which the rows convert. Empty: none."""
 
     @property
     def num_ties(self) -> int:
@@ -63,7 +65,7 @@ def load_own(
         first = next(row for table in tables.values() for row in table)
         raise InputError(f"{source}: row {first.number}: {first.problem}; no row is valid")
     if columns is None:
-        columns = find_mapping(Table.of(rows, source=source), given or GivenColumns())
+        columns = find_mapping(OwnTable.of(rows, source=source), given or GivenColumns())
     collection, bad, num_unlabeled = Collection(), list[BadRow](), 0
     for name, table in tables.items():
         for row in table:
@@ -84,7 +86,8 @@ def load_own(
         examples=examples,
         bad_rows=bad,
         num_unlabeled=num_unlabeled,
-        num_repeated_ids=Counter(collection.num_with_id).total(),
+        num_repeated_ids=collection.num_with_id.total(),
+        looks_like=benchmarks_of(rows),
     )
 
 

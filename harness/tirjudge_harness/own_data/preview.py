@@ -23,11 +23,16 @@ def mapping_lines(own: OwnData) -> list[str]:
     lines += [f"  {name:<10} {one_line(meaning)}" for name, meaning in _meanings(columns)]
     for what, num in (
         ("not scored, because the label is a tie or the raters disagree evenly", own.num_ties),
-        ("left out, because the row has no label", own.num_unlabeled),
+        ("left out, because the row has no label, or no right response", own.num_unlabeled),
         ("with a suffix such as #2, because the id is repeated", own.num_repeated_ids),
         ("left out, because the row is invalid", len(own.bad_rows)),
     ):
         lines += [f"  {what}: {num}"] if num else []
+    if own.looks_like:
+        names = " or ".join(own.looks_like)
+        lines.append(
+            f"  note: the rows look like those of {names}, which has its own rules: `tirjudge bench run {own.looks_like[0]}`"
+        )
     return lines
 
 
@@ -44,9 +49,10 @@ def _meanings(columns: ColumnMapping) -> Iterator[tuple[str, str]]:
     elif len(columns.responses) > 1:
         yield "responses", ", ".join(f"{label_of(index)} = {name}" for index, name in enumerate(columns.responses))
     else:
-        yield "responses" if columns.layout != "rated" else "response", columns.responses[0]
+        yield "response" if columns.layout == "rated" else "responses", ", ".join(columns.responses)
     if columns.layout == "neutral":
         yield "label", "label, or meta.correct"
+        yield "subset", "subset"
     if columns.labels:
         values = [f"{value!r} = {meaning}" for value, meaning in columns.label_values.items()]
         more = [f"{len(values) - MAX_VALUES} more"] if len(values) > MAX_VALUES else []

@@ -47,7 +47,9 @@ def own_example(row: Row, *, columns: ColumnMapping, number: int) -> Example | N
         return _with_facts(found, {ROW: number}) if found.outline.correct else None
     prompt, responses, num_chosen = _texts(row, columns)
     if columns.layout == "chosen_rejected":
-        return _example(row, columns, prompt=prompt, responses=responses, correct=range(num_chosen), facts={ROW: number})
+        return _example(
+            row, columns, prompt=prompt, responses=responses, correct=range(num_chosen), facts={ROW: number}
+        )
     if columns.layout == "rated":
         ratings = [_rating(row, column, values=columns.label_values) for column in columns.labels]
         known = [rating for rating in ratings if rating is not None]
@@ -55,9 +57,7 @@ def own_example(row: Row, *, columns: ColumnMapping, number: int) -> Example | N
             return None
         facts = {ROW: number, RATING: fmean(known), **_raters(ratings)}
         return _example(row, columns, prompt=prompt, responses=responses, correct=(), facts=facts)
-    votes = [
-        _vote(row, column, values=columns.label_values, num_responses=len(responses)) for column in columns.labels
-    ]
+    votes = [_vote(row, column, values=columns.label_values, num_responses=len(responses)) for column in columns.labels]
     winner = majority(votes)
     if winner is None:
         return None

@@ -133,7 +133,9 @@ def _counts(run: ScoredRun) -> Iterator[TableRow]:
     yield _count("invalid rows of the data", run.manifest.data.num_bad_rows)
     if run.manifest.data.columns is not None:
         yield _count("rows without a label", run.manifest.data.num_unlabeled)
-        yield _count("examples labeled as a tie, not scored", sum(bool(one.outline.facts.get(EVEN)) for one in run.examples))
+        yield _count(
+            "examples labeled as a tie, not scored", sum(bool(one.outline.facts.get(EVEN)) for one in run.examples)
+        )
 
 
 def _raters(run: ScoredRun) -> Iterator[TableRow]:

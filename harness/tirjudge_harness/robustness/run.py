@@ -24,6 +24,7 @@ from tirjudge_harness.statistics.intervals import Estimate
 UNTOUCHED = "untouched"
 """Name of the folder of the run without an attack."""
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attacked:
     """The results of a judge without and with attacks."""
@@ -62,7 +63,9 @@ async def attack_judge(
     benchmark = data.benchmark
     examples = [one for one in data.examples if one.outline.correct]
     if not examples:
-        raise InputError(f"{benchmark.name}: attacks change wrong responses, but no example has a right and a wrong one")
+        raise InputError(
+            f"{benchmark.name}: attacks change wrong responses, but no example has a right and a wrong one"
+        )
 
     async def judge(attack: ResponseAttack | None, *, context: RunContext) -> BenchmarkRun:
         name = UNTOUCHED if attack is None else attack.name

@@ -8,10 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tirjudge_harness.statistics.intervals import Array
+
+Counts: TypeAlias = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +69,12 @@ def ranks_of(scores: Sequence[float], ratings: Sequence[float]) -> Ranks:
     )
 
 
-def _tied(counts: Array) -> int:
+def _tied(counts: Counts) -> int:
     """Return the number of pairs in the same group."""
     return int((counts * (counts - 1) // 2).sum())
 
 
-def _mean_ranks(counts: Array) -> Array:
+def _mean_ranks(counts: Counts) -> Array:
     """Return the mean rank of the items of each group, counted from 1."""
     return counts.cumsum() - (counts - 1) / 2
 

@@ -228,4 +228,7 @@ def test_the_bundled_judge_resists_a_plain_instruction(tmp_path: Path, monkeypat
 def test_attack_needs_a_benchmark_or_rows(tmp_path: Path) -> None:
     done = run_command(["bench", "attack", "--out", str(tmp_path)])
     assert done.status == 2
-    assert done.stderr == "tirjudge bench: name a benchmark from `tirjudge bench list`, or give your own rows with --data\n"
+    assert (
+        done.stderr
+        == "tirjudge bench: name a benchmark from `tirjudge bench list`, or give your own rows with --data\n"
+    )
