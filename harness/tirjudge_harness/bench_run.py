@@ -237,19 +237,15 @@ def check_runs(
     Args:
         runs: the runs.
         evaluations: the evaluation of each run. Its first figure is the accuracy.
-        max_error_rate: maximum share of the rows that are invalid or not judged. None: every example must be judged.
+        max_error_rate: maximum share of the examples that are not judged. None: every example must be judged.
         min_accuracy: minimum of the first figure. None: no minimum.
     """
     problems: list[str] = []
     for run, evaluation in zip(runs, evaluations, strict=True):
-        name, num_bad, num = run.manifest.benchmark, run.manifest.data.num_bad_rows, len(run.outlines)
-        if run.num_missing > 0 and max_error_rate is None:
-            problems.append(f"{name}: {run.num_missing} of {num} examples are not judged; run the command again")
-        elif max_error_rate is not None and num_bad + run.num_missing > max_error_rate * (num_bad + num):
-            problems.append(
-                f"{name}: {num_bad} rows are invalid and {run.num_missing} of {num} examples are not judged, more than "
-                f"--max-error-rate {max_error_rate:g}"
-            )
+        name, num = run.manifest.benchmark, len(run.outlines)
+        if run.num_missing > (max_error_rate or 0.0) * num:
+            more = "" if max_error_rate is None else f", more than --max-error-rate {max_error_rate:g}"
+            problems.append(f"{name}: {run.num_missing} of {num} examples are not judged{more}; run the command again")
         elif not run.judged:
             problems.append(f"{name}: no judgment was made")
         if min_accuracy is None:

@@ -14,6 +14,9 @@ FIELD = "benchmark"
 NUM_TRIED = 3
 """Number of rows that are converted to recognize a benchmark."""
 
+MIN_COLUMNS = 4
+"""Minimum number of columns that a benchmark needs to be recognized. Many files have `prompt`, `chosen` and `rejected`."""
+
 
 def refuse_named_rows(rows: Sequence[NumberedRow], benchmark: Benchmark, *, source: str) -> None:
     """Raise InputError if a row names another benchmark in its field `benchmark`."""
@@ -55,8 +58,9 @@ def benchmarks_of(rows: Sequence[Row], *, but: Benchmark | None = None) -> list[
     for name, benchmark in BENCHMARKS.items():
         if but is not None and benchmark.sources is but.sources:
             continue
-        if tried and all(column in row for row in tried for column in benchmark.columns):
-            found += [name] if _converts(tried, benchmark) else []
+        has_columns = all(column in row for row in tried for column in benchmark.columns)
+        if tried and has_columns and len(benchmark.columns) >= MIN_COLUMNS and _converts(tried, benchmark):
+            found.append(name)
     return found
 
 

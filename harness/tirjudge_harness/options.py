@@ -110,8 +110,8 @@ MaxErrorRate = Annotated[
         "--max-error-rate",
         min=0.0,
         max=1.0,
-        help="Maximum share of invalid rows, and of rows that are invalid or not judged. Default: 0.1 of the rows can be "
-        "invalid, and every example must be judged.",
+        help="Maximum share of the rows that are invalid, and of the examples that are not judged. Default: 0.1 of the rows, "
+        "and no example.",
     ),
 ]
 MinAccuracy = Annotated[

@@ -104,18 +104,14 @@ def problems_of(summary: Summary, *, max_error_rate: float | None, min_accuracy:
 
     Args:
         summary: the summary of the run.
-        max_error_rate: maximum share of the lines that are invalid or failed. None: no item may fail.
+        max_error_rate: maximum share of the items that failed. None: no item may fail.
         min_accuracy: minimum accuracy. None: no minimum.
     """
     problems: list[str] = []
-    num_bad = summary.num_failed + summary.num_malformed
-    if summary.num_failed and max_error_rate is None:
-        problems.append(f"{summary.num_failed} items failed; run the command again to retry them")
-    elif max_error_rate is not None and num_bad > max_error_rate * (num_bad + summary.num_judged):
-        problems.append(
-            f"{summary.num_malformed} lines are invalid and {summary.num_failed} items failed, more than --max-error-rate "
-            f"{max_error_rate:g}"
-        )
+    num = summary.num_failed + summary.num_judged
+    if summary.num_failed > (max_error_rate or 0.0) * num:
+        more = "" if max_error_rate is None else f", more than --max-error-rate {max_error_rate:g}"
+        problems.append(f"{summary.num_failed} of {num} items failed{more}; run the command again to retry them")
     elif not summary.num_judged:
         problems.append("no judgment was made")
     if min_accuracy is not None and summary.accuracy is None:

@@ -82,7 +82,10 @@ def load_own(
     outlines = [one.outline for one in examples]
     return OwnData(
         columns=columns,
-        benchmark=own_benchmark(columns, name=path.name, outlines=outlines),
+        # An installed benchmark has no dot and no slash in its name.
+        benchmark=own_benchmark(
+            columns, name=f"{path.resolve().name}{'/' if path.is_dir() else ''}", outlines=outlines
+        ),
         examples=examples,
         bad_rows=bad,
         num_unlabeled=num_unlabeled,

@@ -14,6 +14,12 @@ from tirjudge_harness.run_store import StoredModel
 
 Layout = Literal["chosen_rejected", "labeled", "rated", "neutral"]
 
+MAX_NAME = 40
+"""Maximum length of the name of a column in messages, in characters."""
+
+MAX_NAMES = 30
+"""Maximum number of names in a message."""
+
 TIE = "tie"
 """Meaning of a label value that names several responses as equally good."""
 
@@ -102,5 +108,7 @@ def _is_number(text: str) -> bool:
 
 
 def listed(names: Sequence[object]) -> str:
-    """Return names for a message, quoted and separated by commas."""
-    return ", ".join(repr(str(name)) for name in names)
+    """Return names for a message, quoted and separated by commas. Long names and long lists are cut."""
+    shown = [repr(text if len(text) <= MAX_NAME else f"{text[:MAX_NAME]}…") for text in map(str, names[:MAX_NAMES])]
+    more = [f"{len(names) - MAX_NAMES} more"] if len(names) > MAX_NAMES else []
+    return ", ".join([*shown, *more])
