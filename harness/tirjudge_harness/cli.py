@@ -1,22 +1,49 @@
-"""`tirjudge judge FILE`. Heavy modules are imported inside the command, so that `tirjudge --help` stays fast."""
+"""`tirjudge judge`. Heavy modules are imported inside the command, so that `tirjudge --help` stays fast."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tirjudge.types import Mode
-from tirjudge_harness.options import BUNDLED, VOTING, AsJson, Concurrency, JudgeOptions, VoteOptions, asking_a_judge
+from tirjudge_harness.options import (
+    BUNDLED,
+    VOTING,
+    AsJson,
+    Concurrency,
+    JudgeOptions,
+    MaxErrorRate,
+    MinAccuracy,
+    VoteOptions,
+    asking_a_judge,
+)
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from tirjudge_harness.items import JudgeSettings
+    from tirjudge_harness.judges import OpenJudge
 
 
 @asking_a_judge
 def judge(
-    file: Annotated[
-        Path, typer.Argument(help="JSONL file (.jsonl or .jsonl.gz): id, prompt, responses, and optionally label.")
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE | PROMPT FILE...",
+            help="With --out: a JSONL file (.jsonl or .jsonl.gz) with id, prompt, responses, and optionally label. "
+            "Without --out: one JSON request, or a prompt (a text or a file) and one file per response. - is standard input.",
+        ),
     ],
-    out: Annotated[Path, typer.Option(help="JSONL file to write, one judgment per line. An existing file is resumed.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="JSONL file to write, one judgment per line; an existing file is resumed. - is standard output. "
+            "Default: judge one request, and print its verdict with its programs."
+        ),
+    ] = None,
     mode: Annotated[
         Mode | None, typer.Option(help="Default: pairwise for two responses, listwise for more, pointwise for one.")
     ] = None,
@@ -24,36 +51,102 @@ def judge(
     limit: Annotated[int | None, typer.Option(min=1, help="Judge only the first items.")] = None,
     concurrency: Concurrency = 16,
     judge_options: JudgeOptions = BUNDLED,
+    min_accuracy: MinAccuracy = None,
+    max_error_rate: MaxErrorRate = None,
+    full: Annotated[bool, typer.Option("--full", help="Print long texts of one request whole.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Judge the items of a file, and report how often the judge is right.
+    """Judge one request, or the items of a file, and report how often the judge is right.
+
+    tirjudge judge "Write two words." a.txt b.txt   prints the verdict with its programs; --json prints the judgment
+
+    tirjudge judge request.json                     the same for a JSON request
+
+    tirjudge judge items.jsonl --out judged.jsonl   judges a file of items, and prints a summary
 
     Accuracy covers the items with a label, with Wilson's 95 % interval. A judgment scores 1 if it names the labeled
     response, and 0 otherwise. In pointwise mode, if k responses share the highest score and the labeled one is among them,
     the judgment scores 1/k. In the other modes, a tie and an abstention score 0, and the summary also counts them
     separately. Coverage is the share of the items with a verdict. Accuracy is also given over these items alone, and over
     the verdicts that a program checked, that were reasoned, and that were guessed. Failed items are not scored; run the
-    same command again to retry them. The exit status is 1 if an item failed, or if no judgment was made.
+    same command again to retry them. The exit status is 1 if an item failed, if no judgment was made, or if the accuracy is
+    below --min-accuracy. It is 2 if too many lines are invalid.
     """
     from json import dumps
 
     from rich.console import Console
 
-    from tirjudge_harness.items import JudgeSettings
+    from tirjudge_harness.items import InputError, JudgeSettings
     from tirjudge_harness.judging import judge_file
     from tirjudge_harness.progress import run_resumable
-    from tirjudge_harness.summary import summary_table
+    from tirjudge_harness.single_request import STDIN, path_of
+    from tirjudge_harness.summary import problems_of, summary_table
 
     settings = JudgeSettings(mode=mode, **asking.fields)
-    opening = judge_options.opened(tools=asking.tools)
+    is_items = len(inputs) == 1 and inputs[0].endswith((".jsonl", ".jsonl.gz"))
+    if out is None and is_items:
+        raise InputError(f"{inputs[0]} is a file of items; give --out FILE, or --out - for standard output")
+    if out is None:
+        given = {"--limit": limit, "--min-accuracy": min_accuracy, "--max-error-rate": max_error_rate}
+        if unused := [name for name, value in given.items() if value is not None]:
+            raise InputError(f"{', '.join(unused)}: only for a file of items; give --out FILE")
+        _judge_one(inputs, settings=settings, opening=judge_options.opened(tools=asking.tools), full=full, json=json)
+        return
+    if len(inputs) > 1:
+        raise InputError("--out: give one JSONL file of items; without --out, a prompt and responses are judged once")
+    stored = None if str(out) == STDIN else out
+    if json and stored is None:
+        raise InputError(
+            "--json prints the summary to standard output, which has the judgments; remove it, or give --out FILE"
+        )
     console = Console(stderr=True)
     judging = judge_file(
-        file, out=out, settings=settings, opening=opening, limit=limit, concurrency=concurrency, console=console
+        path_of(inputs[0]),
+        out=stored,
+        settings=settings,
+        opening=judge_options.opened(tools=asking.tools),
+        limit=limit,
+        concurrency=concurrency,
+        console=console,
+        max_error_rate=max_error_rate,
     )
-    summary = run_resumable(judging, out=out, console=console)
+    summary = run_resumable(judging, out=stored, console=console)
     if json:
         typer.echo(dumps(summary.as_json()))
     else:
-        Console().print(summary_table(summary))
-    if summary.num_failed or not summary.num_judged:
+        (console if stored is None else Console()).print(summary_table(summary))
+    problems = problems_of(summary, max_error_rate=max_error_rate, min_accuracy=min_accuracy)
+    for problem in problems:
+        typer.echo(problem, err=True)
+    if problems:
         raise typer.Exit(1)
+
+
+def _judge_one(
+    inputs: list[str],
+    *,
+    settings: JudgeSettings,
+    opening: AbstractAsyncContextManager[OpenJudge],
+    full: bool,
+    json: bool,
+) -> None:
+    """Judge one request, and print it with its judgment."""
+    from rich.console import Console
+
+    from tirjudge_harness.judging import judge_request
+    from tirjudge_harness.progress import run_resumable
+    from tirjudge_harness.showing.items import item_of
+    from tirjudge_harness.showing.printing import print_item
+    from tirjudge_harness.single_request import read_request
+
+    request = read_request(inputs, settings=settings)
+    console = Console(stderr=True)
+    with console.status("judging"):
+        judgment = run_resumable(judge_request(request, opening=opening), out=None, console=console)
+    if json:
+        typer.echo(judgment.model_dump_json())
+        return
+    prompt = request.prompt if isinstance(request.prompt, str) else tuple(request.prompt)
+    print_item(
+        item_of(judgment, id="", prompt=prompt, responses=tuple(request.responses)), console=Console(), full=full
+    )

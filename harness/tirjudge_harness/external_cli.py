@@ -62,7 +62,7 @@ def score(
     else:
         with as_input_error():
             found, counting = BENCHMARKS.named(benchmark), find_protocol(protocol)
-        examples, _ = load(found, data=data, parts=part or (), console=Console(stderr=True))
+        examples = load(found, data=data, parts=part or (), console=Console(stderr=True)).examples
         outlines = [example.outline for example in examples]
         judged = read_decisions(decisions, outlines, mode=mode, flipped=flipped)
         with as_input_error(decisions):

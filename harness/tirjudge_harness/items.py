@@ -125,6 +125,21 @@ class JudgeSettings:
         )
 
 
+MAX_BAD_ROWS = 0.1
+"""Maximum share of invalid rows or lines by default."""
+
+
+def check_bad_rows(num_bad: int, *, num_valid: int, max_error_rate: float | None) -> None:
+    """Raise InputError if the share of invalid rows is too large. `max_error_rate`: None for `MAX_BAD_ROWS`."""
+    limit = MAX_BAD_ROWS if max_error_rate is None else max_error_rate
+    num = num_bad + num_valid
+    if num_bad > limit * num:
+        raise InputError(
+            f"{num_bad} of {num} rows are invalid, more than --max-error-rate {limit:g}; correct the rows, or give a higher "
+            "--max-error-rate"
+        )
+
+
 def default_mode(num_responses: int) -> Mode:
     """Return pairwise for two responses, listwise for more, and pointwise for one."""
     if num_responses == 2:

@@ -1,21 +1,23 @@
-"""`tirjudge judge FILE`: read the file, open a judge, run, and summarize."""
+"""`tirjudge judge`: judge the items of a file and summarize them, or judge one request."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from time import perf_counter
 
 from rich.console import Console
 
 from tirjudge.errors import TirjudgeError
-from tirjudge.types import Judgment
-from tirjudge_harness.items import JudgeSettings, Task, read_tasks
+from tirjudge.types import JudgeRequest, Judgment
+from tirjudge_harness.items import JudgeSettings, Task, check_bad_rows, read_tasks
 from tirjudge_harness.judges import OpenJudge
 from tirjudge_harness.output import Output
 from tirjudge_harness.pacing import Pace
 from tirjudge_harness.progress import RunProgress, print_some
+from tirjudge_harness.run_store import RunStopped
 from tirjudge_harness.runner import Runner, key_of, run_all
 from tirjudge_harness.summary import Summary, summarize
 
@@ -23,33 +25,38 @@ from tirjudge_harness.summary import Summary, summarize
 async def judge_file(
     path: Path,
     *,
-    out: Path,
+    out: Path | None,
     settings: JudgeSettings,
     opening: AbstractAsyncContextManager[OpenJudge],
     limit: int | None,
     concurrency: int,
     console: Console,
+    max_error_rate: float | None = None,
 ) -> Summary:
     """Judge the items of a file that are not in the output yet, and summarize the output.
 
     Args:
         path: input file.
-        out: output file, from which a run is resumed.
+        out: output file, from which a run is resumed. None: lines go to standard output, and nothing is resumed.
         settings: settings for all items.
         opening: opens the judge.
         limit: maximum number of items, from the start of the file. None: all items.
         concurrency: maximum number of concurrent judgments.
         console: console for progress and invalid lines.
+        max_error_rate: maximum share of invalid lines. None: `MAX_BAD_ROWS`.
 
     Raises:
-        InputError: the input cannot be read, or the output belongs to another run.
+        InputError: the input cannot be read, too many lines are invalid, or the output belongs to another run.
         RunStopped: the judge is unavailable, or the disk is full.
     """
     every, bad = read_tasks(path, settings=settings)
     lines = [f"{path}, line {line.number}: {line.problem}" for line in bad]
     print_some(lines, console=console, rest=f"more invalid lines in {path}")
+    check_bad_rows(len(bad), num_valid=len(every), max_error_rate=max_error_rate)
     tasks = every[:limit]
-    async with opening as opened:
+    async with AsyncExitStack() as stack:
+        place = Path(stack.enter_context(TemporaryDirectory())) / "out.jsonl" if out is None else out
+        opened = await stack.enter_async_context(opening)
         configuration = {**settings.configuration, "model": opened.model, "fingerprint": opened.fingerprint}
         if opened.format is not None:
             configuration["format"] = opened.format
@@ -59,7 +66,8 @@ async def judge_file(
         def key(task: Task) -> str:
             return key_of(task.request, identity=opened.identity)
 
-        async with Output(out, configuration=configuration, tasks=every, key=key) as output:
+        on_line = _print_line if out is None else None
+        async with Output(place, configuration=configuration, tasks=every, key=key, on_line=on_line) as output:
             runner = Runner(opened.judge, identity=opened.identity, store=output, pace=Pace(most=concurrency))
             started = perf_counter()
             async with RunProgress(len(tasks), console=console) as progress:
@@ -71,6 +79,24 @@ async def judge_file(
                 num_new=num_new,
                 elapsed_s=perf_counter() - started,
             )
+
+
+def _print_line(line: str) -> None:
+    """Print a line to standard output.
+
+    Raises:
+        RunStopped: standard output was closed.
+    """
+    try:
+        print(line, flush=True)
+    except OSError as error:
+        raise RunStopped(f"standard output: {error.strerror}; the other judgments are lost") from error
+
+
+async def judge_request(request: JudgeRequest, *, opening: AbstractAsyncContextManager[OpenJudge]) -> Judgment:
+    """Open a judge, and judge one request."""
+    async with opening as opened:
+        return await opened.judge(request)
 
 
 async def _judge(tasks: Sequence[Task], *, runner: Runner, output: Output, progress: RunProgress) -> int:

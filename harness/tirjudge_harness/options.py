@@ -35,6 +35,7 @@ from tirjudge.options import (
 if TYPE_CHECKING:
     from tirjudge.prices import Prices
     from tirjudge_harness.judges import OpenJudge
+    from tirjudge_harness.own_data.mapping import GivenColumns
 
 
 class Tools(StrEnum):
@@ -85,7 +86,10 @@ PriceOut = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Data = Annotated[
     Path | None,
-    typer.Option("--data", help="File or folder with the rows of the benchmark. Default: the Hugging Face hub."),
+    typer.Option(
+        "--data",
+        help="File or folder with the rows of the benchmark, or with your own rows. Default: the Hugging Face hub.",
+    ),
 ]
 Parts = Annotated[list[str] | None, typer.Option("--part", help="Part of the benchmark, such as a split; repeatable.")]
 SampleSize = Annotated[
@@ -99,6 +103,20 @@ Documents = Annotated[
         help="Folder of .txt, .md and .pdf files that come with each request as the store documents; a subfolder named as an "
         "example's id has the documents of that example. Default: no documents.",
     ),
+]
+MaxErrorRate = Annotated[
+    float | None,
+    typer.Option(
+        "--max-error-rate",
+        min=0.0,
+        max=1.0,
+        help="Maximum share of the rows that are invalid, and of the examples that are not judged. Default: 0.1 of the rows, "
+        "and no example.",
+    ),
+]
+MinAccuracy = Annotated[
+    float | None,
+    typer.Option("--min-accuracy", min=0.0, max=1.0, help="Exit with 1 if the main figure is lower, such as 0.8."),
 ]
 ProtocolName = Annotated[str, typer.Option("--protocol", help="paper, official, both_orders or votes=N.")]
 
@@ -208,15 +226,69 @@ class RowOptions:
     part: Parts = None
     limit: SampleSize = None
     documents: Documents = None
+    max_error_rate: MaxErrorRate = None
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Return the options as keyword arguments for `RunSettings`."""
+        """Return the options that select examples, as keyword arguments for `RunSettings`."""
         given = {"data": self.data, "parts": tuple(self.part or ()), "limit": self.limit}
         return given | {"documents": self.documents}
 
 
+@dataclass(frozen=True, kw_only=True)
+class ColumnOptions:
+    """Options that name the columns of a user's file."""
+
+    prompt_column: Annotated[
+        list[str] | None,
+        typer.Option(help="Column of the prompt; repeatable, to join columns. Default: found by name."),
+    ] = None
+    chosen_column: Annotated[str | None, typer.Option(help="Column of the right response. Default: found.")] = None
+    rejected_column: Annotated[str | None, typer.Option(help="Column of the wrong response. Default: found.")] = None
+    response_column: Annotated[
+        list[str] | None,
+        typer.Option(help="Column of a response, or of lists of responses; repeatable. Default: found."),
+    ] = None
+    label_column: Annotated[
+        list[str] | None,
+        typer.Option(help="Column of the label or rating; repeat it for several raters. Default: found."),
+    ] = None
+    label_value: Annotated[
+        list[str] | None,
+        typer.Option(help="Meaning of a label value, such as left=A, 2=B or same=tie; repeatable. Default: found."),
+    ] = None
+    id_column: Annotated[
+        str | None, typer.Option(help="Column of the ids. Default: found, or a hash of the texts.")
+    ] = None
+    subset_column: Annotated[str | None, typer.Option(help="Column of the subsets. Default: found, or none.")] = None
+    reference_column: Annotated[
+        str | None, typer.Option(help="Column of reference answers for the judge. Default: found, or none.")
+    ] = None
+
+    @property
+    def given(self) -> GivenColumns:
+        """Return the columns that are given.
+
+        Raises:
+            InputError: a `--label-value` has another form.
+        """
+        from tirjudge_harness.own_data.mapping import GivenColumns, label_values_of
+
+        return GivenColumns(
+            prompt=tuple(self.prompt_column or ()),
+            chosen=self.chosen_column,
+            rejected=self.rejected_column,
+            responses=tuple(self.response_column or ()),
+            labels=tuple(self.label_column or ()),
+            label_values=label_values_of(self.label_value or ()),
+            id=self.id_column,
+            subset=self.subset_column,
+            reference=self.reference_column,
+        )
+
+
 ASKING, VOTING, PACE, ROWS = AskOptions(), VoteOptions(), PaceOptions(), RowOptions()
+COLUMNS = ColumnOptions()
 
 
 def asking_a_judge(command: Callable[..., None]) -> Callable[..., None]:

@@ -50,6 +50,7 @@ class Output(RunStore[OutputRecord]):
         configuration: settings and model of this run.
         tasks: all items of the input. The file may contain only these items.
         key: return the request key of a task.
+        on_line: called with the JSON of each finished item. None: lines are only written to the file.
 
     Attributes:
         lines: finished items by id, without failed items.
@@ -60,9 +61,16 @@ class Output(RunStore[OutputRecord]):
     """
 
     def __init__(
-        self, path: Path, *, configuration: Mapping[str, Any], tasks: Sequence[Task], key: Callable[[Task], str]
+        self,
+        path: Path,
+        *,
+        configuration: Mapping[str, Any],
+        tasks: Sequence[Task],
+        key: Callable[[Task], str],
+        on_line: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(path, model=OutputRecord, key=attrgetter("id"))
+        self._on_line = on_line
         self._configuration = dict(configuration)
         self._items_by_key: dict[str, list[JudgeItem]] = {}
         for task in tasks:
@@ -77,6 +85,12 @@ class Output(RunStore[OutputRecord]):
         """Return the stored judgment of the items with this request key; None if missing."""
         record = self.lines.get(self._items_by_key[key][-1].id)
         return None if record is None else record.judgment
+
+    async def add(self, line: OutputRecord) -> None:
+        """Append a line, and pass it to `on_line`."""
+        await super().add(line)
+        if self._on_line is not None:
+            self._on_line(line.model_dump_json())
 
     async def keep(self, key: str, judgment: Judgment) -> None:
         """Add a line for each item with this request key that has no line yet."""

@@ -19,6 +19,7 @@ from tirjudge_harness.examples import Example
 from tirjudge_harness.items import InputError, as_input_error
 from tirjudge_harness.judges import OpenJudge
 from tirjudge_harness.local_documents import LocalDocuments, read_documents
+from tirjudge_harness.own_data.mapping import ColumnMapping
 from tirjudge_harness.protocols import PAPER, Protocol
 from tirjudge_harness.row_sampling import Shard, sample
 from tirjudge_harness.run import (
@@ -79,6 +80,8 @@ def plan_run(
     opened: OpenJudge,
     settings: RunSettings,
     num_bad_rows: int = 0,
+    columns: ColumnMapping | None = None,
+    num_unlabeled: int = 0,
 ) -> RunPlan:
     """Return the requests for the examples.
 
@@ -88,6 +91,8 @@ def plan_run(
         opened: the judge, whose identity is part of each key.
         settings: how to judge.
         num_bad_rows: number of skipped rows, for the manifest.
+        columns: the meaning of the columns of a user's file, for the manifest. None: rows of a benchmark.
+        num_unlabeled: number of rows without a label, for the manifest.
 
     Raises:
         InputError: the benchmark does not have the mode, two examples have the same id, or an example makes an invalid
@@ -128,7 +133,9 @@ def plan_run(
         min_confidence=settings.min_confidence,
         seed=settings.seed,
         judge=JudgeManifest.of(opened),
-        data=_data(benchmark, chosen, settings=settings, num_bad_rows=num_bad_rows, documents=documents),
+        data=_data(benchmark, chosen, settings=settings, documents=documents).model_copy(
+            update={"num_bad_rows": num_bad_rows, "columns": columns, "num_unlabeled": num_unlabeled}
+        ),
         shard=None if settings.shard is None else str(settings.shard),
         attack=settings.attack,
         version=version("tirjudge"),
@@ -162,7 +169,6 @@ def _data(
     chosen: Sequence[Example],
     *,
     settings: RunSettings,
-    num_bad_rows: int,
     documents: LocalDocuments | None,
 ) -> DataManifest:
     """Return the description of the examples for the manifest."""
@@ -173,7 +179,6 @@ def _data(
         limit=settings.limit,
         sha256=sha256_of(chosen),
         num_examples=len(chosen),
-        num_bad_rows=num_bad_rows,
         documents_sha256=None if documents is None else documents.sha256,
     )
 

@@ -29,12 +29,12 @@ LINE_S = 30.0
 """Seconds between two progress lines if the console is not a terminal."""
 
 
-def run_resumable(running: Coroutine[Any, Any, T], *, out: Path, console: Console) -> T:
+def run_resumable(running: Coroutine[Any, Any, T], *, out: Path | None, console: Console) -> T:
     """Run a coroutine and return its result. After Ctrl-C, print how to resume the run.
 
     Args:
         running: the run.
-        out: output file or folder, for the message.
+        out: output file or folder, for the message. None: nothing is stored.
         console: console for the message.
 
     Raises:
@@ -43,7 +43,7 @@ def run_resumable(running: Coroutine[Any, Any, T], *, out: Path, console: Consol
     try:
         return asyncio.run(running)
     except KeyboardInterrupt:
-        message = f"Stopped. Run the same command again to continue {out}."
+        message = "Stopped." if out is None else f"Stopped. Run the same command again to continue {out}."
         console.print(message, markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(130) from None
 

@@ -23,6 +23,7 @@ from tirjudge.types import Judgment, Mode, is_none
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import Example, ExampleMetadata
 from tirjudge_harness.items import InputError
+from tirjudge_harness.own_data.mapping import ColumnMapping
 from tirjudge_harness.protocols import Protocol, find_protocol
 from tirjudge_harness.run_store import (
     JOURNAL,
@@ -89,6 +90,10 @@ class DataManifest(StoredModel):
     """Number of examples in all shards."""
     num_bad_rows: int = 0
     """Number of skipped invalid rows."""
+    columns: ColumnMapping | None = Field(default=None, exclude_if=is_none)
+    """The meaning of the columns of a user's file. None (omitted from JSON): the rows of a benchmark."""
+    num_unlabeled: int = Field(default=0, exclude_if=lambda number: not number)
+    """Number of rows of a user's file without a label, which are left out. 0 is omitted from JSON."""
     documents_sha256: str | None = Field(default=None, exclude_if=is_none)
     """Hash of the documents that come with the requests. None (omitted from JSON): no documents."""
 
@@ -285,7 +290,7 @@ def compared_of(manifest: RunManifest, *, but: Set[str] = frozenset({"created"})
     excluded if its fingerprint is known.
     """
     judge = {"kind", "url"} if manifest.judge.fingerprint is not None else set[str]()
-    data = {"path", "sources", "num_bad_rows"}
+    data = {"path", "sources", "num_bad_rows", "num_unlabeled"}
     return manifest.model_dump(mode="json", exclude={"judge": judge, "data": data} | dict.fromkeys(but, True))
 
 

@@ -16,6 +16,7 @@ from tirjudge.types import ChatMessage
 from tirjudge_harness.benchmark import Benchmark, BuiltInSource, HubSource, Row
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import Example, ExampleMetadata
+from tirjudge_harness.foreign_rows import hint, refuse_named_rows
 from tirjudge_harness.items import InputError
 from tirjudge_harness.metric_tree import ComparisonScore, FormulaMetric, MeanMetric, Node
 from tirjudge_harness.neutral import COLUMNS, check, is_neutral, meta_of, neutral_example
@@ -129,6 +130,7 @@ def _collect(
     Raises:
         InputError: a column is missing, or no row is valid.
     """
+    refuse_named_rows(table.rows, benchmark, source=table.source)
     _check_columns(table, benchmark)
     problems: list[BadRow] = []
     others: set[str] = set()
@@ -150,7 +152,7 @@ def _collect(
         except KeyError as error:
             problem = f"column {error} is missing"
         except ValueError as error:
-            problem = _one_line(error)
+            problem = one_line(error)
         if problem is not None:
             problems.append(BadRow(source=table.source, number=numbered_row.number, problem=problem))
     if num_good:
@@ -158,7 +160,9 @@ def _collect(
             on_bad(problem)
         return
     if problems:
-        raise InputError(f"{problems[0]}; none of the {len(table.rows)} rows is valid for {benchmark.name}")
+        raise InputError(
+            f"{problems[0]}; none of the {len(table.rows)} rows is valid for {benchmark.name}{hint(table.rows, benchmark)}"
+        )
     raise InputError(
         f"{table.source}: no row of {', '.join(wanted)}; all rows belong to {', '.join(sorted(others))}, see --part"
     )
@@ -172,7 +176,7 @@ def _check_columns(table: SourceTable, benchmark: Benchmark) -> None:
             raise InputError(
                 f"{table.source}: row {own[0].number}: column {column!r} is missing; {benchmark.name} needs "
                 f"{', '.join(benchmark.columns)}, or {', '.join(COLUMNS)} and label; the row has "
-                f"{_one_line(', '.join(map(str, own[0].row or {})))}"
+                f"{one_line(', '.join(map(str, own[0].row or {})))}{hint(table.rows, benchmark)}"
             )
 
 
@@ -254,7 +258,7 @@ def _files_of(part: str, *, folder: Path, alone: bool) -> list[Path]:
     if not found:
         files_in = ", ".join(sorted(path.name for path in folder.iterdir())[:10]) or "nothing"
         raise InputError(
-            f"{folder}: {part}.jsonl (or .json, .csv, .parquet, optionally .gz) is missing; the folder has {files_in}"
+            f"{folder}: {part}.jsonl (or .json, .csv, .tsv, .parquet, optionally .gz) is missing; the folder has {files_in}"
         )
     return found
 
@@ -303,12 +307,12 @@ def _hub_rows(source: HubSource) -> Mapping[str, Sequence[NumberedRow]]:
         rows = {split: list(numbered(splits[split])) for split in splits}
     except (OSError, ValueError, RuntimeError, DatasetsError) as error:
         raise InputError(
-            f"{source.id}: cannot be downloaded: {_one_line(error)}; give the rows with --data FILE"
+            f"{source.id}: cannot be downloaded: {one_line(error)}; give the rows with --data FILE"
         ) from error
     return {split: _with_split(rows[split], split) for split in rows} if every else rows
 
 
-def _one_line(text: object) -> str:
+def one_line(text: object) -> str:
     """Sanitize untrusted text for a message: one line, printable characters only, at most `MAX_PROBLEM` characters."""
     line = " ".join("".join(letter if letter.isprintable() else " " for letter in str(text)).split())
     return line if len(line) <= MAX_PROBLEM else f"{line[: MAX_PROBLEM - 1]}…"

@@ -99,6 +99,30 @@ def summarize(
     )
 
 
+def problems_of(summary: Summary, *, max_error_rate: float | None, min_accuracy: float | None) -> list[str]:
+    """Return the reasons why the command fails, one sentence each. Empty: the run is good enough.
+
+    Args:
+        summary: the summary of the run.
+        max_error_rate: maximum share of the items that failed. None: no item may fail.
+        min_accuracy: minimum accuracy. None: no minimum.
+    """
+    problems: list[str] = []
+    num = summary.num_failed + summary.num_judged
+    if summary.num_failed > (max_error_rate or 0.0) * num:
+        more = "" if max_error_rate is None else f", more than --max-error-rate {max_error_rate:g}"
+        problems.append(f"{summary.num_failed} of {num} items failed{more}; run the command again to retry them")
+    elif not summary.num_judged:
+        problems.append("no judgment was made")
+    if min_accuracy is not None and summary.accuracy is None:
+        problems.append(f"no item has a label, so the accuracy does not reach --min-accuracy {min_accuracy:g}")
+    elif min_accuracy is not None and summary.accuracy is not None and summary.accuracy < min_accuracy:
+        problems.append(
+            f"the accuracy is {summary.accuracy:.1%} over {summary.num_scored}, below --min-accuracy {min_accuracy:g}"
+        )
+    return problems
+
+
 def _count(judgments: Sequence[Judgment], *, status: str) -> int:
     return sum(judgment.verdict.status == status for judgment in judgments)
 

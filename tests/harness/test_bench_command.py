@@ -123,14 +123,20 @@ def test_run_prints_a_table_by_default(bench: Command, tmp_path: Path) -> None:
 def test_invalid_rows_are_reported_counted_and_skipped(bench: Command, tmp_path: Path) -> None:
     broken = [{"input": "x", "output_1": "a", "output_2": "b", "label": 3}] * 25
     write_rows(tmp_path, num=2, broken=[*broken, "no row"])
-    done = run_command(bench())
+    refused = run_command(bench())
+    assert refused.status == 2
+    assert refused.stderr.splitlines()[-1].startswith(
+        "tirjudge bench: 26 of 36 rows are invalid, more than --max-error-rate 0.1"
+    )
+    assert not (tmp_path / "run").exists()
+    done = run_command(bench("--max-error-rate", "0.75"))
     assert done.status == 0, done.stderr
     (result,) = json.loads(done.stdout)
     assert (result["counts"]["examples"], result["manifest"]["data"]["num_bad_rows"]) == (10, 26)
     named = [line for line in done.stderr.splitlines() if "natural.json: row " in line]
     assert len(named) == 20
     assert "row 3: label: expected 1 or 2, got 3" in named[0]
-    assert "llmbar: 6 more invalid rows" in done.stderr
+    assert "6 more invalid rows of llmbar" in done.stderr
 
 
 @pytest.mark.parametrize(

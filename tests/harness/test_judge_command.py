@@ -150,9 +150,14 @@ def test_local_options_cannot_be_combined_with_a_server(command: Command, write_
 
 
 def test_a_run_without_a_judgment_fails(command: Command, write_lines) -> None:
-    done = run_command(command(write_lines([b"oops\n", b"[]\n"]), "--tools", "off"))
+    path = write_lines([b"oops\n", b"[]\n"])
+    refused = run_command(command(path, "--tools", "off"))
+    assert refused.status == 2
+    assert "2 of 2 rows are invalid, more than --max-error-rate 0.1" in refused.stderr
+    done = run_command(command(path, "--tools", "off", "--max-error-rate", "1"))
     assert done.status == 1
     assert json.loads(done.stdout)["num_malformed"] == 2
+    assert done.stderr.splitlines()[-1] == "no judgment was made"
 
 
 def test_a_seed_out_of_range_is_rejected(command: Command, write_lines, pairs) -> None:

@@ -55,6 +55,57 @@ def test_a_byte_order_mark_is_removed(tmp_path: Path) -> None:
     assert [row.row for row in read_rows(path)] == [{"id": "1"}]
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "id;text\r\n1;a, b\r\n",
+        "id\ttext\n1\ta, b\n",
+        "id|text\n1|a, b\n",
+        'id,text\n1,"a, b"\n',
+        "sep=;\r\nid;text\r\n1;a, b\r\n",
+        '"id","text"\r"1","a, b"\r',
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_the_separator_is_that_of_the_header_in_every_encoding_of_a_spreadsheet(
+    tmp_path: Path, content: str, encoding: str
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(content.encode(encoding))
+    assert [row.row for row in read_rows(path)] == [{"id": "1", "text": "a, b"}]
+
+
+def test_a_tsv_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "rows.tsv"
+    path.write_text("id\ttext\n1\ta\n")
+    assert is_row_file(path)
+    assert [row.row for row in read_rows(path)] == [{"id": "1", "text": "a"}]
+
+
+def test_jsonl_in_utf_16_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes('{"a": "é"}\n{"a": "b"}\n'.encode("utf-16"))
+    assert [row.row for row in read_rows(path)] == [{"a": "é"}, {"a": "b"}]
+    path.write_bytes(b"\xff\xfe{")
+    with pytest.raises(InputError, match="not UTF-16, although it begins with its mark"):
+        read_rows(path)
+
+
+def test_blank_rows_count_as_rows_and_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("id,text\n,\n1,a\n\n,\n2,b\n")
+    assert [(row.number, row.row) for row in read_rows(path)] == [
+        (2, {"id": "1", "text": "a"}),
+        (5, {"id": "2", "text": "b"}),
+    ]
+
+
+def test_a_column_without_a_name_is_called_after_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(",text , \n0,a,\n")
+    assert [row.row for row in read_rows(path)] == [{"column 1": "0", "text": "a", "column 3": ""}]
+
+
 def test_nan_and_infinity_are_null(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text('{"a": NaN, "b": -Infinity}')
@@ -87,7 +138,7 @@ def test_an_invalid_line_does_not_stop_the_others(tmp_path: Path, content: bytes
     [
         ("1,2,3", "expected 2 cells, as in the header, got 3"),
         ("1", "expected 2 cells, as in the header, got 1"),
-        ("1,\udcff", "not UTF-8"),
+        ("1,\udcff", "text: not UTF-8"),
     ],
 )
 def test_an_invalid_csv_row_does_not_stop_the_others(tmp_path: Path, line: str, problem: str) -> None:
@@ -107,7 +158,7 @@ def test_a_huge_cell_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("rows.txt", b"", r"unknown suffix '\.txt'; expected json, jsonl, csv, parquet, optionally with \.gz"),
+        ("rows.txt", b"", r"unknown suffix '\.txt'; expected json, jsonl, csv, tsv, parquet, optionally with \.gz"),
         ("rows", b"", "unknown suffix ''"),
         ("rows.jsonl", b"\n\n", "the file has no rows"),
         ("rows.json", b"", r"not JSON: .*; if each line is an object, rename the file to \.jsonl"),
@@ -116,6 +167,9 @@ def test_a_huge_cell_is_read(tmp_path: Path) -> None:
         ("rows.json", b"3", "expected one list of rows, got a number with 0 lists"),
         ("rows.json", b"[]", "the file has no rows"),
         ("rows.csv", b"id,text\n", "the file has no rows"),
+        ("rows.csv", b"id,id\n1,2\n", "the header has 2 columns with the name 'id'; rename them"),
+        ("rows.csv", b'id,text\n1,"a\n2,b\n', "not CSV: unexpected end of data; a cell with quotes"),
+        ("rows.csv", b'id,text\n1,"a \\"b\\" c"\n', "line 2: not CSV: ',' expected after '\"'"),
         ("rows.parquet", b"PAR1", "cannot be read as Parquet"),
         ("rows.jsonl.gz", b"not compressed", "cannot be read"),
         ("rows.jsonl.gz", gzip.compress(b"{}", mtime=0)[:-9], "cannot be read"),

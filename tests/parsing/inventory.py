@@ -43,7 +43,9 @@ from tirjudge_harness.examples import example
 from tirjudge_harness.external import chosen
 from tirjudge_harness.forging.responses import forged
 from tirjudge_harness.forging.techniques import techniques_named
+from tirjudge_harness.own_data.conversations import conversation_in
 from tirjudge_harness.row_files import read_rows
+from tirjudge_harness.showing.visible import shortened, visible
 from tirjudge_harness.sources import Collection
 from tirjudge_sandbox.candidate import code_in
 from tirjudge_sandbox.levels import IsolationLevel
@@ -678,6 +680,20 @@ INVENTORY: dict[str, Case | str] = {
         lambda text: forged(text, techniques_named(["print-and-exit"])[0]), runs("x = 1\n", "(", "f()\n", "# ")
     ),
     "tirjudge_harness.forging.techniques:_MARK": "the techniques of this package",
+    "tirjudge_harness.own_data.conversations:_TURN": Case(
+        lambda text: conversation_in(text, column="c"),
+        LINES
+        | runs("\n", "\n\n", "\n\nHuman:", "\n\nAssistant: x", "\n\nHuman", before="Human:")
+        | runs("[", '{"role":', ',{"role": "user", "content": ""}', before="[{"),
+    ),
+    "tirjudge_harness.own_data.detection:_NUMBERED": "no repeats",
+    "tirjudge_harness.own_data.detection:_NUMBERED_FIRST": "no repeats",
+    "tirjudge_harness.own_data.detection:_RATER": "repeats of at most two characters",
+    "tirjudge_harness.own_data.labels:_COMPARED": "repeats of at most three characters",
+    "tirjudge_harness.own_data.labels:_index_of": "labels of at most MAX_LABEL_CHARS characters",
+    "tirjudge_harness.own_data.mapping:label_values_of": "options of the command",
+    "tirjudge_harness.showing.visible:shortened": Case(shortened, LINES | runs("\n", "\r\n", "x")),
+    "tirjudge_harness.showing.visible:visible": Case(visible, ODD | runs("\x1b[31m", "\u202e")),
     "tirjudge_harness.row_sampling:_shares": _OURS,
     "tirjudge_harness.row_sampling:sample": _OURS,
     "tirjudge_harness.reports.formats:_md": "a single character class",

@@ -126,7 +126,7 @@ async def examine(
 async def _examine(
     opened: OpenJudge, local: Judge, *, num_items: int | None, concurrency: int, console: Console
 ) -> Checkup:
-    examples, _ = load(BENCHMARK, data=None, console=console)
+    examples = load(BENCHMARK, data=None, console=console).examples
     template, tokens = await template_state(local.engine), await special_tokens(local.engine)
     cache = await prefix_cache(local, _longest(examples))
     observed = ObservedEngine(local.engine)

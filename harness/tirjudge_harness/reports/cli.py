@@ -34,7 +34,9 @@ ByProtocol = Annotated[
     typer.Option("--protocol", help="paper, official, both_orders or votes=N. Default: the protocol of each run."),
 ]
 TableFormat = Annotated[ReportFormat, typer.Option("--format", help="Format of the table.")]
-TableFile = Annotated[Path | None, typer.Option("--out", help="File to write. Default: standard output.")]
+TableFile = Annotated[Path | None, typer.Option("--out", help="File to write. Default: standard output, or -.")]
+STDOUT = "-"
+"""Value of `--out` for standard output."""
 
 
 def report(
@@ -180,7 +182,7 @@ def write_tables(tables: list[ReportTable], *, format: ReportFormat, out: Path |
         raise InputError(
             f"--format {format.value} takes one table, got {len(tables)} (one per run); give one run at a time"
         )
-    if out is not None:
+    if out is not None and str(out) != STDOUT:
         write_output(out, b"\n".join(render(table, format) for table in tables))
     elif format is ReportFormat.TERMINAL:
         console = Console()

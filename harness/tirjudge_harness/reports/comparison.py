@@ -9,7 +9,7 @@ from tirjudge_harness.reports.scored import ScoredRun
 from tirjudge_harness.reports.selective import common_line
 from tirjudge_harness.reports.tables import Column, ReportTable, percent, row
 from tirjudge_harness.statistics.multiple_tests import Correction
-from tirjudge_harness.statistics.paired import Common, Difference, common_of, differences_of
+from tirjudge_harness.statistics.paired import NO_COMPARISONS, Common, Difference, common_of, differences_of
 
 COLUMNS = (
     Column(key="figure", title="Figure", kind="text"),
@@ -36,8 +36,10 @@ def comparison_table(runs: Sequence[ScoredRun], *, correction: Correction = Corr
     pairs = _pairs(runs)
     found = []
     for first, second in pairs:
-        with as_input_error(f"{first.path} and {second.path}"):
-            common = common_of(first.marks, second.marks)
+        common = NO_COMPARISONS
+        if first.marks or second.marks:
+            with as_input_error(f"{first.path} and {second.path}"):
+                common = common_of(first.marks, second.marks)
         sheet = first.benchmark.sheet
         found.append((common, differences_of(sheet, common, judged=(first.judged, second.judged))))
     corrected = _corrected([differences for _, differences in found], correction=correction)

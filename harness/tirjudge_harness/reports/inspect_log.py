@@ -15,11 +15,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
 
+from tirjudge.right import scores_of
 from tirjudge.types import Judgment, Outcome, RolloutRecord, label_of, prompt_text
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import Example
 from tirjudge_harness.items import InputError
 from tirjudge_harness.metric_tree import ComparisonScore, MetricValue
+from tirjudge_harness.own_data.rows import RATING
 from tirjudge_harness.reports.scored import ScoredRun
 from tirjudge_harness.run import AskedComparison, PlannedExample
 
@@ -68,7 +70,7 @@ def inspect_log(run: ScoredRun, *, planned: Sequence[PlannedExample], texts: Map
         )
         for plan in planned
     ]
-    num_open = sum(not sample.scores for sample in samples)
+    num_open = sum(bool(plan.asked) and not sample.scores for plan, sample in zip(planned, samples, strict=True))
     missing = (
         f"{num_open} of {len(samples)} examples have no score: not judged, or not enough judgments for the protocol"
     )
@@ -156,10 +158,10 @@ def _sample(
         choices=[_writable(response) for response in text.responses] if text else None,
         target=[label_of(index) for index in outline.correct],
         messages=[message for question in questions for message in _messages(*question)],
-        scores={SCORER: _score(one, marks=marks)} if marks else None,
+        scores={SCORER: _score(one, marks=marks)} if marks else _rated_score(one),
         metadata=metadata,
         model_usage=_usage([one]),
-        error=None if marks or questions else EvalError(message=why, traceback=why, traceback_ansi=why),
+        error=None if marks or questions or not asked else EvalError(message=why, traceback=why, traceback_ansi=why),
         started_at=_time(min(judgment.created for judgment in one.judgments)) if one.judgments else None,
         total_time=sum(judgment.timing.total_s for judgment in one.judgments) if one.judgments else None,
     )
@@ -182,6 +184,16 @@ def _score(one: JudgedExample, *, marks: Sequence[ComparisonScore]):
             "forced": sum(decision.forced for decision in one.decisions),
         },
     )
+
+
+def _rated_score(one: JudgedExample):
+    """Return the judge's score of a response that has a rating instead of a label. None: no score or no rating."""
+    from inspect_ai.scorer import Score
+
+    score, rating = scores_of(one.decisions, expected=False).get(0), one.outline.facts.get(RATING)
+    if score is None or rating is None:
+        return None
+    return {SCORER: Score(value=score, explanation=f"score {score:g}, rating {rating:g}", metadata={RATING: rating})}
 
 
 def _messages(asked: AskedComparison, judgment: Judgment) -> Iterator[ChatMessage]:

@@ -11,7 +11,10 @@ from tirjudge.selective import UNKNOWN
 from tirjudge.types import Mode
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.evaluation import evaluate
+from tirjudge_harness.external import EVEN
 from tirjudge_harness.metric_tree import ComparisonScore
+from tirjudge_harness.own_data.preview import meaning_line
+from tirjudge_harness.own_data.raters import rater_pairs_of
 from tirjudge_harness.protocols import Protocol
 from tirjudge_harness.reports.scored import ScoredRun
 from tirjudge_harness.reports.tables import Column, Kind, ReportTable, TableEntry, TableRow, percent, percent_of, row
@@ -64,6 +67,7 @@ def run_table(run: ScoredRun, *, prices: Prices | None = None) -> ReportTable:
         *(_percent(one.name, percent_of(one), num=one.num_marks, depth=one.depth) for one in run.figures),
         *_selective(run.marks),
         *_counts(run),
+        *_raters(run),
         *_verdicts(judged),
         *_programs(judged, marks=run.marks),
         *_bias(judged, marks=first_order_marks(run)),
@@ -84,6 +88,7 @@ def run_table(run: ScoredRun, *, prices: Prices | None = None) -> ReportTable:
         + (f", a sample of {manifest.data.limit}." if manifest.data.limit else ".")
         + (f" Shard {manifest.shard}." if manifest.shard else ""),
         *((f"Attack: {manifest.attack}.",) if manifest.attack else ()),
+        *((f"Columns: {meaning_line(manifest.data.columns)}.",) if manifest.data.columns else ()),
         "Intervals: Wilson's, or bootstrap over prompts.",
     )
     return ReportTable(title=run.benchmark.title, columns=COLUMNS, rows=tuple(rows), notes=notes)
@@ -126,6 +131,19 @@ def _counts(run: ScoredRun) -> Iterator[TableRow]:
         yield _count(name.strip(), number, depth=int(name.startswith(" ")))
     yield _count("questions failed, not scored", run.num_failures)
     yield _count("invalid rows of the data", run.manifest.data.num_bad_rows)
+    if run.manifest.data.columns is not None:
+        yield _count("rows without a label", run.manifest.data.num_unlabeled)
+        yield _count(
+            "examples labeled as a tie, not scored", sum(bool(one.outline.facts.get(EVEN)) for one in run.examples)
+        )
+
+
+def _raters(run: ScoredRun) -> Iterator[TableRow]:
+    for pair in rater_pairs_of(run.manifest.data.columns, [one.outline for one in run.examples]):
+        names = f"{pair.first} and {pair.second}"
+        yield _share(f"raters agree: {names}", pair.agreement.same)
+        kappa = TableEntry(value=pair.agreement.kappa, interval=pair.agreement.interval)
+        yield _row("kappa, quadratic weights" if pair.are_ratings else "Cohen's kappa", kappa, depth=1)
 
 
 def _selective(marks: list[ComparisonScore]) -> Iterator[TableRow]:

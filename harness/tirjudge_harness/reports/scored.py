@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tirjudge_harness.benchmark import BENCHMARKS, Benchmark
+from tirjudge_harness.benchmark import Benchmark
 from tirjudge_harness.best_of_n.run import SELECTIONS
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.evaluation import EvaluationCounts, evaluate
 from tirjudge_harness.items import InputError, as_input_error
 from tirjudge_harness.metric_tree import ComparisonScore, MetricValue
+from tirjudge_harness.own_data.benchmark import benchmark_of
 from tirjudge_harness.protocols import Protocol, find_protocol
 from tirjudge_harness.run import MANIFEST, OUTLINES, RunManifest, load_run
 
@@ -97,7 +98,7 @@ def score_run(path: Path, *, protocol: str | None = None) -> ScoredRun:
     """
     run = load_run(path)
     with as_input_error(path):
-        benchmark = BENCHMARKS.named(run.manifest.benchmark)
+        benchmark = benchmark_of(run.manifest, run.outlines)
         by = find_protocol(protocol or run.manifest.protocol)
         votes = run.manifest.votes
         if by.votes != votes:

@@ -6,9 +6,17 @@ from pathlib import Path
 
 from tirjudge_harness.examples import Example
 from tirjudge_harness.items import InputError
+from tirjudge_harness.own_data.loading import load_own
 from tirjudge_harness.reports.scored import ScoredRun
 from tirjudge_harness.run import sha256_of
 from tirjudge_harness.sources import load_examples
+
+
+def _examples(run: ScoredRun, *, path: Path | None) -> list[Example]:
+    manifest = run.manifest
+    if manifest.data.columns is None or path is None:
+        return load_examples(run.benchmark, data=path, parts=manifest.parts, on_bad=lambda row: None)
+    return load_own(path, parts=manifest.parts, columns=manifest.data.columns).examples
 
 
 def texts_of(run: ScoredRun, *, data: Path | None) -> dict[str, Example]:
@@ -26,7 +34,7 @@ def texts_of(run: ScoredRun, *, data: Path | None) -> dict[str, Example]:
     path = data or (None if run.manifest.data.path is None else Path(run.manifest.data.path))
     wanted = {one.outline.id for one in run.examples}
     try:
-        examples = load_examples(run.benchmark, data=path, parts=run.manifest.parts, on_bad=lambda row: None)
+        examples = _examples(run, path=path)
     except InputError as error:
         raise InputError(f"{error}; give --no-texts for a log without prompts and responses") from error
     found = [one for one in examples if one.outline.id in wanted]

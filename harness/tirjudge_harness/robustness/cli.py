@@ -11,10 +11,12 @@ from tirjudge.types import Mode
 from tirjudge_harness.options import (
     ASKING,
     BUNDLED,
+    COLUMNS,
     PACE,
     ROWS,
     AsJson,
     AskOptions,
+    ColumnOptions,
     JudgeOptions,
     PaceOptions,
     RowOptions,
@@ -27,9 +29,10 @@ def attack(
     out: Annotated[Path, typer.Option(help="Folder for the run without an attack and one run per attack.")],
     benchmark: Annotated[
         str | None,
-        typer.Argument(help="Name from `tirjudge bench list`. Default: --data has labeled rows."),
+        typer.Argument(help="Name from `tirjudge bench list`. Default: your own rows in --data."),
     ] = None,
     rows: RowOptions = ROWS,
+    columns: ColumnOptions = COLUMNS,
     names: Annotated[
         list[str] | None,
         typer.Option("--attack", help="Name from docs/robustness.md; repeatable. Default: all attacks for the mode."),
@@ -51,21 +54,16 @@ def attack(
 
     from rich.console import Console
 
-    from tirjudge_harness.bench_run import run_with_judge
-    from tirjudge_harness.benchmark import BENCHMARKS
-    from tirjudge_harness.items import InputError, as_input_error
+    from tirjudge_harness.bench_run import load_given, run_with_judge
     from tirjudge_harness.planning import RunSettings
     from tirjudge_harness.protocols import BOTH_ORDERS, PAPER
     from tirjudge_harness.reports.formats import print_table
     from tirjudge_harness.robustness.attacks import chosen_attacks
     from tirjudge_harness.robustness.report import as_json, attack_table
-    from tirjudge_harness.robustness.run import LABELLED, attack_judge, mode_of
+    from tirjudge_harness.robustness.run import attack_judge, mode_of
 
-    if benchmark is None and rows.data is None:
-        raise InputError("name a benchmark, or give labeled rows with --data")
-    with as_input_error():
-        found = LABELLED if benchmark is None else BENCHMARKS.named(benchmark)
-    asked = mode_of(found, mode)
+    data = load_given(benchmark, rows=rows, columns=columns.given, console=Console(stderr=True))
+    asked = mode_of(data.benchmark, mode)
     settings = RunSettings(
         mode=asked,
         protocol=BOTH_ORDERS if asked is Mode.PAIRWISE else PAPER,
@@ -74,7 +72,7 @@ def attack(
     )
     attacks = chosen_attacks(names or (), mode=asked)
     attacked = run_with_judge(
-        lambda context: attack_judge(found, attacks=attacks, out=out, settings=settings, context=context),
+        lambda context: attack_judge(data, attacks=attacks, out=out, settings=settings, context=context),
         judge=judge_options,
         tools=asking.tools,
         out=out,
@@ -83,6 +81,6 @@ def attack(
     if json:
         typer.echo(dumps(as_json(attacked)))
     else:
-        print_table(attack_table(attacked, title=f"{found.title} under attack"), console=Console())
+        print_table(attack_table(attacked, title=f"{data.benchmark.title} under attack"), console=Console())
     if attacked.num_missing:
         raise typer.Exit(1)

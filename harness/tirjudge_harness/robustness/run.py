@@ -9,13 +9,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tirjudge.types import JudgeRequest, Judgment, Mode
-from tirjudge_harness.bench_run import RunContext, judge_plan, load
-from tirjudge_harness.benchmark import Benchmark, HubSource
+from tirjudge_harness.bench_run import RunContext, RunData, judge_plan
+from tirjudge_harness.benchmark import Benchmark
 from tirjudge_harness.items import InputError
 from tirjudge_harness.judges import OpenJudge
-from tirjudge_harness.metric_tree import MeanMetric
-from tirjudge_harness.neutral import COLUMNS, neutral_example
-from tirjudge_harness.planning import RunSettings, plan_run
+from tirjudge_harness.planning import RunSettings
 from tirjudge_harness.robustness.attacks import ResponseAttack
 from tirjudge_harness.robustness.effects import Effect, effect_of, worst_of
 from tirjudge_harness.run import BenchmarkRun
@@ -25,17 +23,6 @@ from tirjudge_harness.statistics.intervals import Estimate
 
 UNTOUCHED = "untouched"
 """Name of the folder of the run without an attack."""
-
-LABELLED = Benchmark(
-    name="labelled",
-    title="Labelled responses",
-    citation="",
-    sources={"rows": HubSource(id="rows", split="rows")},
-    columns=COLUMNS,
-    examples=lambda row, part: [neutral_example(row)],
-    sheet=(MeanMetric(name="all", holds=lambda mark: True),),
-)
-"""The benchmark for a file of labeled rows that belong to no other benchmark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +40,7 @@ class Attacked:
 
 
 async def attack_judge(
-    benchmark: Benchmark,
+    data: RunData,
     *,
     attacks: Sequence[ResponseAttack],
     out: Path,
@@ -63,23 +50,28 @@ async def attack_judge(
     """Judge the examples that are not in the folder yet, without and with each attack, and compare the results.
 
     Args:
-        benchmark: the benchmark whose examples are attacked.
+        data: the examples. Those without a right response are left out.
         attacks: the attacks.
         out: folder for the runs, with one subfolder per run.
         settings: settings of the runs. The protocol must request both orders in pairwise mode.
         context: the judge.
 
     Raises:
-        InputError: the benchmark has no rows, or a folder belongs to another run.
+        InputError: no example has a right and a wrong response, or a folder belongs to another run.
         RunStopped: the judge is unavailable, or the disk is full.
     """
-    examples, num_bad_rows = load(benchmark, data=settings.data, parts=settings.parts, console=context.console)
+    benchmark = data.benchmark
+    examples = [one for one in data.examples if one.outline.correct]
+    if not examples:
+        raise InputError(
+            f"{benchmark.name}: attacks change wrong responses, but no example has a right and a wrong one"
+        )
 
     async def judge(attack: ResponseAttack | None, *, context: RunContext) -> BenchmarkRun:
         name = UNTOUCHED if attack is None else attack.name
         changed = examples if attack is None else [attack.applied_to(example) for example in examples]
         its = replace(settings, attack=None if attack is None else name)
-        plan = plan_run(benchmark, changed, opened=context.opened, settings=its, num_bad_rows=num_bad_rows)
+        plan = replace(data, examples=changed).plan(opened=context.opened, settings=its)
         title = f"{benchmark.name}, {name}"
         return await judge_plan(plan, benchmark=benchmark, out=out / name, context=context, title=title)
 

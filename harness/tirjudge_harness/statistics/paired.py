@@ -74,6 +74,10 @@ class Difference:
     are better or worse. None: the figure has no comparisons, such as a formula."""
 
 
+NO_COMPARISONS = Common(first=[], second=[], only_first=0, only_second=0)
+"""The common comparisons of runs whose figures are formulas, such as agreement with ratings."""
+
+
 def common_of(first: Sequence[ComparisonScore], second: Sequence[ComparisonScore]) -> Common:
     """Return the common comparisons of two runs.
 

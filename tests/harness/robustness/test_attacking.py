@@ -18,15 +18,17 @@ from tirjudge.errors import EngineUnavailable
 from tirjudge.judge import Judge
 from tirjudge.profile import Profile
 from tirjudge.types import JudgeRequest, Judgment, Mode
-from tirjudge_harness.bench_run import RunContext
+from tirjudge_harness.bench_run import RunContext, load_own_data
+from tirjudge_harness.benchmark import BENCHMARKS
 from tirjudge_harness.items import InputError
 from tirjudge_harness.judges import OpenJudge
+from tirjudge_harness.own_data.mapping import GivenColumns
 from tirjudge_harness.planning import RunSettings
 from tirjudge_harness.protocols import BOTH_ORDERS, PAPER
 from tirjudge_harness.reports.formats import markdown
 from tirjudge_harness.robustness.attacks import chosen_attacks
 from tirjudge_harness.robustness.report import as_json, attack_table
-from tirjudge_harness.robustness.run import LABELLED, Attacked, attack_judge, mode_of
+from tirjudge_harness.robustness.run import Attacked, attack_judge, mode_of
 from tirjudge_harness.run import load_run
 
 ROWS = [
@@ -82,18 +84,19 @@ def write(rows: list[dict[str, Any]], *, out: Path) -> Path:
 async def attacked(
     out: Path, judge: OpenJudge, *names: str, mode: Mode = Mode.PAIRWISE, rows: list[dict[str, Any]] = ROWS, **fields
 ) -> Attacked:
+    console, path = Console(file=io.StringIO()), write(rows, out=out)
     return await attack_judge(
-        LABELLED,
+        load_own_data(path, parts=(), given=GivenColumns(), max_error_rate=None, console=console),
         attacks=chosen_attacks(names, mode=mode),
         out=out / "runs",
         settings=RunSettings(
             mode=mode,
             protocol=BOTH_ORDERS if mode is Mode.PAIRWISE else PAPER,
             tools="off",
-            data=write(rows, out=out),
+            data=path,
             **fields,
         ),
-        context=RunContext(opened=judge, concurrency=4, console=Console(file=io.StringIO())),
+        context=RunContext(opened=judge, concurrency=4, console=console),
     )
 
 
@@ -172,12 +175,13 @@ async def test_the_sample_is_the_same_with_and_without_an_attack(tmp_path: Path)
 
 
 def test_listwise_mode_is_rejected() -> None:
-    assert mode_of(LABELLED, None) is Mode.PAIRWISE
-    assert mode_of(replace(LABELLED, modes=(Mode.LISTWISE, Mode.POINTWISE)), None) is Mode.POINTWISE
-    with pytest.raises(InputError, match="attacks do not support 'listwise'; labelled supports pairwise, pointwise"):
-        mode_of(LABELLED, Mode.LISTWISE)
-    with pytest.raises(InputError, match="attacks do not support 'listwise'; labelled supports no other mode"):
-        mode_of(replace(LABELLED, modes=(Mode.LISTWISE,)), None)
+    llmbar = BENCHMARKS.named("llmbar")
+    assert mode_of(llmbar, None) is Mode.PAIRWISE
+    assert mode_of(replace(llmbar, modes=(Mode.LISTWISE, Mode.POINTWISE)), None) is Mode.POINTWISE
+    with pytest.raises(InputError, match="attacks do not support 'listwise'; llmbar supports pairwise, pointwise"):
+        mode_of(llmbar, Mode.LISTWISE)
+    with pytest.raises(InputError, match="attacks do not support 'listwise'; llmbar supports no other mode"):
+        mode_of(replace(llmbar, modes=(Mode.LISTWISE,)), None)
 
 
 async def test_the_table_groups_attacks_by_kind(tmp_path: Path) -> None:
@@ -224,4 +228,7 @@ def test_the_bundled_judge_resists_a_plain_instruction(tmp_path: Path, monkeypat
 def test_attack_needs_a_benchmark_or_rows(tmp_path: Path) -> None:
     done = run_command(["bench", "attack", "--out", str(tmp_path)])
     assert done.status == 2
-    assert done.stderr == "tirjudge bench: name a benchmark, or give labeled rows with --data\n"
+    assert (
+        done.stderr
+        == "tirjudge bench: name a benchmark from `tirjudge bench list`, or give your own rows with --data\n"
+    )

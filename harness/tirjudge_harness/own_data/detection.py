@@ -1,0 +1,342 @@
+"""Find the meaning of the columns of a file by their names and values. A file that has two meanings is refused."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from tirjudge_harness.benchmark import Row
+from tirjudge_harness.items import InputError
+from tirjudge_harness.neutral import is_neutral
+from tirjudge_harness.own_data.cells import is_empty, replies_in
+from tirjudge_harness.own_data.labels import label_value, meanings_of, plain, rating_of
+from tirjudge_harness.own_data.mapping import ColumnMapping, GivenColumns, listed
+
+PROMPTS = (
+    "prompt", "question", "instruction", "query", "problem", "task", "input", "user_prompt", "user_input", "history",
+    "context", "messages",
+)  # fmt: skip
+"""Normalized names of prompt columns. `prompt` wins over the others."""
+
+PAIRS = (
+    ("chosen", "rejected"), ("chosen_response", "rejected_response"), ("response_chosen", "response_rejected"),
+    ("preferred", "dispreferred"), ("preferred", "rejected"), ("accepted", "rejected"), ("better", "worse"),
+    ("good", "bad"), ("positive", "negative"), ("pos", "neg"),
+)  # fmt: skip
+"""Normalized names of columns with a right and a wrong response."""
+
+LISTS = ("responses", "completions", "answers", "candidates", "outputs", "generations")
+"""Normalized names of columns with lists of responses."""
+
+SINGLE = ("response", "answer", "output", "completion", "reply", "generation", "candidate", "model_output")
+"""Normalized names of the column of a single response."""
+
+LABELS = (
+    "label", "labels", "winner", "preference", "preferred", "choice", "best", "better", "verdict", "vote", "annotation",
+    "chosen", "human_preference", "human_label", "overall_preference", "preference_strength", "better_response_id",
+    "preferred_response", "better_response", "correct_response", "a_is_better", "response_a_is_better",
+    "model_a_wins", "a_wins",
+)  # fmt: skip
+"""Normalized names of columns that name the best response."""
+
+RATINGS = (
+    "score", "rating", "label", "overall_score", "human_score", "human_rating", "grade", "quality", "is_correct",
+    "correct", "helpfulness",
+)  # fmt: skip
+"""Normalized names of columns that rate a single response."""
+
+IDS = ("id", "uid", "uuid", "example_id", "item_id", "pair_id", "row_id")
+SUBSETS = ("subset", "category", "task_type")
+REFERENCES = ("reference", "reference_answer", "gold", "gold_answer", "ground_truth", "expected_answer")
+
+_NUMBERED = re.compile(
+    r"(response|answer|completion|output|assistant|candidate|reply|generation|conversation|text|model_output|solution|"
+    r"summary|translation|option|human_ref|model|)_?([a-h]|[0-9])"
+)
+_NUMBERED_FIRST = re.compile(r"(?:model_|assistant_)?([a-h]|[0-9])_(response|answer|completion|output|reply)")
+"""Normalized names of one response of several, such as `response_a`, `answer1`, `model_b_response`."""
+
+_RATER = re.compile(r"(rater|annotator|labeler)_?(?:[a-h]|[0-9]{1,2})")
+"""Normalized names of the label of one rater of several. `label_1` and `score_a` can also be about one response."""
+
+MIN_KNOWN = 0.5
+"""Minimum share of the labels whose meaning must be known. The other rows are invalid."""
+
+MAX_SHOWN_VALUES = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnTable:
+    """The valid rows of a file, and the columns that are not empty."""
+
+    source: str
+    """Name of the file, for messages."""
+    rows: Sequence[Row]
+    columns: tuple[str, ...]
+    """All columns."""
+    filled: Mapping[str, str]
+    """Normalized name -> name of the columns with a value in at least one row."""
+
+    @classmethod
+    def of(cls, rows: Sequence[Row], *, source: str) -> OwnTable:
+        """Return the table of these rows."""
+        columns = dict.fromkeys(str(name) for row in rows for name in row)
+        empty = set(columns)
+        for row in rows:
+            empty.difference_update([name for name in empty if not is_empty(row.get(name))])
+        filled = {plain(name): name for name in columns if name not in empty}
+        return cls(source=source, rows=rows, columns=tuple(columns), filled=filled)
+
+    def among(self, names: Iterable[str]) -> list[str]:
+        """Return the filled columns with these normalized names, in the order of `names`."""
+        return [self.filled[name] for name in names if name in self.filled]
+
+    def refusal(self, problem: str, *, fix: str) -> InputError:
+        """Return the error for a file whose columns are not clear."""
+        return InputError(f"{self.source}: {problem}; the columns are {listed(self.columns)}; {fix}")
+
+    def check(self, given: GivenColumns) -> None:
+        """Raise InputError if a given column does not exist."""
+        single = {"--chosen-column": given.chosen, "--rejected-column": given.rejected, "--id-column": given.id}
+        single |= {"--subset-column": given.subset, "--reference-column": given.reference}
+        named = [(option, name) for option, name in single.items() if name is not None]
+        named += [("--prompt-column", name) for name in given.prompt]
+        named += [("--response-column", name) for name in given.responses]
+        named += [("--label-column", name) for name in given.labels]
+        for option, name in named:
+            if name not in self.columns:
+                raise self.refusal(f"{option}: no column {name!r}", fix=f"give one of them to {option}")
+        twice = [name for name, num in Counter(name for _, name in named).items() if num > 1]
+        if twice:
+            raise InputError(f"{self.source}: the column {twice[0]!r} is given twice; give each column once")
+
+
+def find_mapping(table: OwnTable, given: GivenColumns) -> ColumnMapping:
+    """Return the mapping of a file: the given columns, and the others by their names.
+
+    Raises:
+        InputError: a given column does not exist, or the meaning of a column is not clear. The message names the columns of
+            the file and the options that make it clear.
+    """
+    table.check(given)
+    if given == GivenColumns() and all(is_neutral(row) and "meta" in row for row in table.rows):
+        return ColumnMapping(layout="neutral", prompt=("prompt",), responses=("responses",), id="id")
+    layout = _layout(table, given)
+    layout = layout.model_copy(update=_texts(table, given, layout=layout))
+    if layout.layout == "chosen_rejected":
+        return layout
+    return _with_labels(table, given, layout=layout)
+
+
+def _layout(table: OwnTable, given: GivenColumns) -> ColumnMapping:
+    """Return the columns of the responses and of the labels."""
+    if given.chosen is not None or given.rejected is not None:
+        if given.chosen is None or given.rejected is None or given.responses or given.labels:
+            raise InputError(
+                "--chosen-column and --rejected-column: give both, without --response-column and --label-column; "
+                f"got {', '.join(given.layout_options)}"
+            )
+        return ColumnMapping(layout="chosen_rejected", chosen=given.chosen, rejected=given.rejected)
+    pairs = [pair for first, second in PAIRS if len(pair := table.among((first, second))) == 2]
+    numbered = _numbered(table)
+    lists, single = table.among(LISTS), table.among(SINGLE)
+    if not given.layout_options and pairs:
+        if len(pairs) > 1 or numbered:
+            raise table.refusal(
+                f"several columns can be the responses: {listed([*chain(*pairs), *numbered])}",
+                fix="give --chosen-column and --rejected-column, or --response-column and --label-column",
+            )
+        return ColumnMapping(layout="chosen_rejected", chosen=pairs[0][0], rejected=pairs[0][1])
+    responses = given.responses or tuple(numbered) or tuple(lists[:1]) or tuple(single)
+    if not given.responses and len([found for found in (numbered, lists) if found]) + (len(lists) > 1) > 1:
+        raise table.refusal(
+            f"several columns can be the responses: {listed([*numbered, *lists])}", fix="give --response-column"
+        )
+    if not responses or (len(responses) > 1 and responses == tuple(single)):
+        raise table.refusal(
+            "no columns of responses found" if not responses else f"{listed(responses)} can each be the response",
+            fix="give --chosen-column and --rejected-column, or --response-column for each response and --label-column",
+        )
+    is_list = len(responses) == 1 and any(_is_list(row.get(responses[0])) for row in table.rows)
+    is_rated = len(responses) == 1 and not is_list
+    labels = given.labels or _found_labels(table, RATINGS if is_rated else LABELS, but=responses)
+    return ColumnMapping(layout="rated" if is_rated else "labeled", responses=responses, labels=labels)
+
+
+def _numbered(table: OwnTable) -> list[str]:
+    """Return the columns of one response of several. Columns of numbers, such as `score_a`, have other names."""
+    families: dict[str, dict[str, str]] = {}
+    for name, column in table.filled.items():
+        if (match := _NUMBERED.fullmatch(name)) is not None:
+            families.setdefault(match[1], {})[match[2]] = column
+        elif (match := _NUMBERED_FIRST.fullmatch(name)) is not None:
+            families.setdefault(f"first {match[2]}", {})[match[1]] = column
+    known = {name: ends for name, ends in families.items() if name != "model" and _are_consecutive(ends)}
+    if len(known) > 1:
+        found = [column for ends in known.values() for column in ends.values()]
+        raise table.refusal(
+            f"several columns can be the responses: {listed(found)}", fix="give --response-column for each response"
+        )
+    return [ends[end] for ends in known.values() for end in sorted(ends)]
+
+
+def _are_consecutive(ends: Iterable[str]) -> bool:
+    """Whether names end in a, b, ..., or in 0, 1, ..., or in 1, 2, ..., at least two of them."""
+    found = "".join(sorted(ends))
+    return len(found) > 1 and any(every.startswith(found) for every in ("abcdefgh", "0123456789", "123456789"))
+
+
+def _is_list(cell: Any) -> bool:
+    try:
+        return len(replies_in(cell, column="")) > 1
+    except ValueError:
+        return False
+
+
+def _found_labels(table: OwnTable, names: Sequence[str], *, but: Sequence[str]) -> tuple[str, ...]:
+    """Return the column of the labels, or one column per rater.
+
+    Raises:
+        InputError: no column, or several columns that are not of raters.
+    """
+    found = [column for column in table.among(names) if column not in but]
+    families: dict[str, list[str]] = {}
+    for name, column in table.filled.items():
+        if column not in but and (match := _RATER.fullmatch(name)) is not None:
+            families.setdefault(match[1], []).append(column)
+    raters = [columns for columns in families.values() if len(columns) > 1]
+    if len(found) + len(raters) != 1:
+        candidates = [*found, *chain(*raters)]
+        problem = f"several columns can be the label: {listed(candidates)}" if candidates else "no label column found"
+        raise table.refusal(
+            problem,
+            fix="give --label-column; repeat it if several raters labeled each row. Without labels, `tirjudge judge` gives "
+            "verdicts",
+        )
+    return tuple(found or raters[0])
+
+
+def _texts(table: OwnTable, given: GivenColumns, *, layout: ColumnMapping) -> dict[str, Any]:
+    """Return the columns of prompt, id, subset and reference."""
+    taken = set(layout.used)
+
+    def only(option: str, own: str | None, names: Sequence[str]) -> str | None:
+        found = [column for column in table.among(names) if column not in taken]
+        if own is None and len(found) > 1:
+            raise table.refusal(f"several columns can be the value of {option}: {listed(found)}", fix=f"give {option}")
+        return own or (found[0] if found else None)
+
+    id_column = given.id
+    if id_column is None:
+        unique = [column for column in table.among(IDS) if column not in taken and _is_unique(table.rows, column)]
+        id_column = unique[0] if unique else None
+    return {
+        "prompt": given.prompt or _prompt(table, layout=layout),
+        "id": id_column,
+        "subset": only("--subset-column", given.subset, SUBSETS),
+        "reference": only("--reference-column", given.reference, REFERENCES),
+    }
+
+
+def _prompt(table: OwnTable, *, layout: ColumnMapping) -> tuple[str, ...]:
+    columns = [name for name in (layout.chosen, layout.rejected, *layout.responses) if name is not None]
+    if _have_prompts(table.rows, columns):
+        return ()
+    found = [column for column in table.among(PROMPTS) if column not in layout.used]
+    if not found:
+        raise table.refusal("no prompt column found", fix="give --prompt-column")
+    if len(found) > 1 and plain(found[0]) != "prompt":
+        raise table.refusal(
+            f"several columns can be the prompt: {listed(found)}",
+            fix="give --prompt-column; repeat it to join several columns",
+        )
+    return (found[0],)
+
+
+def _have_prompts(rows: Sequence[Row], columns: Sequence[str]) -> bool:
+    """Whether the responses of the first complete row are conversations of more than one message."""
+    for row in rows:
+        try:
+            replies = [reply for column in columns for reply in replies_in(row.get(column), column=column)]
+        except ValueError:
+            continue
+        if replies:
+            return all(not isinstance(reply, str) and len(reply) > 1 for reply in replies)
+    return False
+
+
+def _is_unique(rows: Sequence[Row], column: str) -> bool:
+    """Whether each row has a different value, which is a text or an integer."""
+    values = [row.get(column) for row in rows]
+    return all(isinstance(value, str | int) and not is_empty(value) for value in values) and len(set(values)) == len(
+        values
+    )
+
+
+def _with_labels(table: OwnTable, given: GivenColumns, *, layout: ColumnMapping) -> ColumnMapping:
+    """Return the mapping with the meaning of the label values.
+
+    Raises:
+        InputError: the meaning of most labels is not known.
+    """
+    own = {}
+    for value, meaning in (given.label_values or {}).items():
+        if (normal := label_value(value)) is None:
+            raise InputError(f"--label-value: {value!r} means that a row has no label; give another value")
+        own[normal] = meaning
+    counted = _label_counts(table.rows, layout.labels)
+    if layout.layout == "rated":
+        unknown = [value for value in counted if rating_of(value, given=own) is None]
+        known = {value: f"{number:g}" for value in counted if (number := rating_of(value, given=own)) is not None}
+        values = {value: meaning for value, meaning in known.items() if not _is_number(value)} | own
+        wanted, fix = "a number", "give a numeric --label-column, or --label-value VALUE=NUMBER for each value"
+    else:
+        listed_in, *others = layout.responses
+        width = len(layout.responses) if others else _longest(table.rows, listed_in)
+        values = meanings_of(
+            counted,
+            columns=layout.responses if others else (),
+            num_responses=width,
+            label_column=layout.labels[0],
+            given=own,
+        )
+        unknown = [value for value in counted if value not in values]
+        wanted, fix = "one of the responses", "give --label-value VALUE=A (B, ..., or tie) for each value"
+    num_unknown = sum(counted[value] for value in unknown)
+    if not counted or num_unknown > (1 - MIN_KNOWN) * counted.total():
+        shown = ", ".join(f"{value!r} in {counted[value]} rows" for value in unknown[:MAX_SHOWN_VALUES])
+        raise table.refusal(
+            f"the labels in {listed(layout.labels)} do not clearly mean {wanted}: {shown or 'all are empty'}", fix=fix
+        )
+    return layout.model_copy(update={"label_values": values})
+
+
+def _is_number(value: str) -> bool:
+    return rating_of(value, given={}) is not None and not value.isalpha()
+
+
+def _label_counts(rows: Sequence[Row], columns: Sequence[str]) -> Counter[str]:
+    counted: Counter[str] = Counter()
+    for row in rows:
+        for column in columns:
+            try:
+                value = label_value(row.get(column))
+            except ValueError:
+                value = "(a list, an object or a long text)"
+            counted.update([] if value is None else [value])
+    return counted
+
+
+def _longest(rows: Sequence[Row], column: str) -> int:
+    """Return the maximum number of responses in one row."""
+    longest = 0
+    for row in rows:
+        try:
+            longest = max(longest, len(replies_in(row.get(column), column=column)))
+        except ValueError:
+            continue
+    return longest

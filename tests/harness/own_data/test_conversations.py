@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tirjudge.types import ChatMessage
+from tirjudge_harness.own_data.conversations import conversation_in, prompt_and_responses
+
+USER, ASSISTANT = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
+EXPECTED = (ChatMessage(role="user", content="Hi"), ChatMessage(role="assistant", content="Hello"))
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        [USER, ASSISTANT],
+        json.dumps([USER | {"name": "x"}, ASSISTANT]),
+        [{"from": "human", "value": "Hi"}, {"from": "gpt", "value": "Hello"}],
+        "\n\nHuman: Hi\n\nAssistant: Hello",
+        "Human: Hi\n\nAssistant:Hello\n",
+        "\n\nHuman: Hi\n\nAssistant: Hello\n\nAssistant: ",
+    ],
+)
+def test_every_notation_is_the_same_conversation(cell: Any) -> None:
+    assert conversation_in(cell, column="c") == EXPECTED
+
+
+@pytest.mark.parametrize(
+    "cell", ["text", '[{"a": 1}]', "[{broken", '["a"]', "[]", [], [{"a": 1}], None, 3, "Assistant: alone", "{}"]
+)
+def test_other_cells_are_not_conversations(cell: Any) -> None:
+    assert conversation_in(cell, column="c") is None
+
+
+@pytest.mark.parametrize(
+    ("cell", "says"),
+    [
+        (
+            "[{'role': 'user', 'content': 'Hi'}]",
+            "c: a list in Python's notation, not JSON; write the column with json.dumps",
+        ),
+        ([{"role": "judge", "content": "Hi"}], r"c\[0\]: unknown role 'judge'"),
+        ([USER, {"role": "user", "content": [{"type": "image"}]}], r"c\[1\]: the content of the message is not a text"),
+    ],
+)
+def test_unreadable_messages_are_refused_with_the_column(cell: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        conversation_in(cell, column="c")
+
+
+def test_conversations_are_split_before_their_last_message() -> None:
+    other = (EXPECTED[0], ChatMessage(role="assistant", content="Go away"))
+    assert prompt_and_responses([EXPECTED, other]) == ((EXPECTED[0],), ("Hello", "Go away"))
+    with pytest.raises(ValueError, match="does not end with a message of the assistant"):
+        prompt_and_responses([EXPECTED, (EXPECTED[0],)])
+    with pytest.raises(ValueError, match="differ before their last message"):
+        prompt_and_responses([EXPECTED, (EXPECTED[1],)])

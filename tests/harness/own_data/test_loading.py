@@ -1,0 +1,280 @@
+"""Files as people have them: which columns are found, which rows are invalid, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tirjudge.types import Mode
+from tirjudge_harness.items import InputError
+from tirjudge_harness.own_data.loading import OwnData, load_own
+from tirjudge_harness.own_data.mapping import GivenColumns
+from tirjudge_harness.own_data.preview import example_lines, mapping_lines
+
+Load = Callable[..., OwnData]
+PAIR = {"prompt": "p", "response_a": "x", "response_b": "y", "winner": "B"}
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """Loads rows that are written in the format of the file's suffix. `columns`: fields of `GivenColumns`."""
+
+    def write(rows: list[dict[str, Any]], *, name: str = "rows.jsonl", **columns: Any) -> OwnData:
+        path = tmp_path / name
+        if name.endswith(".parquet"):
+            pq.write_table(pa.Table.from_pylist(rows), path)
+        elif name.endswith(".csv"):
+            table = io.StringIO()
+            writer = csv.DictWriter(table, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+            path.write_text(table.getvalue())
+        else:
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return load_own(path, given=GivenColumns(**columns))
+
+    return write
+
+
+def messages(*texts: str) -> list[dict[str, str]]:
+    return [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(texts)]
+
+
+def test_a_labeled_pair_in_every_format(load: Load) -> None:
+    for name in ("rows.jsonl", "rows.csv", "rows.parquet"):
+        own = load([PAIR, PAIR | {"prompt": "q", "winner": "A"}], name=name)
+        assert (own.columns.layout, own.columns.prompt, own.columns.labels) == ("labeled", ("prompt",), ("winner",))
+        first, second = own.examples
+        assert (first.prompt, first.responses, first.outline.correct) == ("p", ("x", "y"), (1,))
+        assert (second.outline.correct, second.outline.facts["row"]) == ((0,), 2)
+        assert own.benchmark.default_mode is Mode.PAIRWISE
+        assert own.benchmark.name == name
+
+
+@pytest.mark.parametrize(
+    ("row", "responses"),
+    [
+        ({"Question": "p", "Response A": "x", "Response B": "y", "Winner": "a"}, ("x", "y")),
+        ({"instruction": "p", "answer1": "x", "answer2": "y", "label": 1}, ("x", "y")),
+        ({"instruction": "p", "input": "", "output_1": "x", "output_2": "y", "preference": 1}, ("x", "y")),
+        ({"prompt": "p", "model_a_response": "x", "model_b_response": "y", "winner": "model_a"}, ("x", "y")),
+        ({"prompt": "p", "A": "x", "B": "y", "preferred": "A"}, ("x", "y")),
+        ({"query": "p", "completions": ["x", "y", "z"], "best": 0}, ("x", "y", "z")),
+        ({"question": "p", "chosen": "x", "rejected": "y", "score_chosen": 8}, ("x", "y")),
+        ({"prompt": "p", "chosen": ["x"], "rejected": ["y", "z"]}, ("x", "y", "z")),
+        ({"prompt": "p", "chosen": messages("p", "x"), "rejected": messages("p", "y"), "messages": []}, ("x", "y")),
+        ({"chosen": messages("p", "x"), "rejected": messages("p", "y")}, ("x", "y")),
+        ({"prompt": messages("p"), "chosen": messages("", "x")[1:], "rejected": messages("", "y")[1:]}, ("x", "y")),
+        ({"conversation_a": messages("p", "x"), "conversation_b": messages("p", "y"), "winner": "model_a"}, ("x", "y")),
+        ({"chosen": "\n\nHuman: p\n\nAssistant: x", "rejected": "\n\nHuman: p\n\nAssistant: y"}, ("x", "y")),
+        ({"context": messages("p"), "response1": "x", "response2": "y", "overall_preference": -1}, ("x", "y")),
+        ({"id": "i", "prompt": "p", "responses": ["x", "y"], "label": 0, "meta": {}}, ("x", "y")),
+    ],
+)  # fmt: skip
+def test_common_shapes_are_found_by_name(load: Load, row: dict[str, Any], responses: tuple[str, ...]) -> None:
+    (found,) = load([row]).examples
+    assert (found.prompt, found.responses, found.outline.correct) == ("p", responses, (0,))
+
+
+def test_a_conversation_of_several_turns_is_the_prompt(load: Load) -> None:
+    (found,) = load([{"chosen": messages("a", "b", "c", "x"), "rejected": messages("a", "b", "c", "y")}]).examples
+    assert [message.content for message in found.prompt if not isinstance(message, str)] == ["a", "b", "c"]
+    assert found.responses == ("x", "y")
+
+
+def test_json_in_cells_of_a_csv_file_is_read(load: Load) -> None:
+    row = {"prompt": "p", "responses": json.dumps(["x", "y"]), "label": "1"}
+    (found, _) = load([row, row | {"prompt": "q", "label": "0"}], name="rows.csv").examples
+    assert (found.responses, found.outline.correct) == (("x", "y"), (1,))
+    cells = {"chosen": json.dumps(messages("p", "x")), "rejected": json.dumps(messages("p", "y"))}
+    (found,) = load([cells], name="cells.csv").examples
+    assert (found.prompt, found.responses) == ("p", ("x", "y"))
+
+
+def test_given_columns_are_used(load: Load) -> None:
+    row = {"Frage": "p", "Text": "q", "links": "x", "rechts": "y", "besser": "L", "art": "k", "muster": "m", "nr": 7}
+    own = load(
+        [row], name="rows.csv", prompt=("Frage", "Text"), responses=("links", "rechts"), labels=("besser",),
+        label_values={"L": "A"}, id="nr", subset="art", reference="muster",
+    )  # fmt: skip
+    (found,) = own.examples
+    assert (found.prompt, found.responses, found.reference) == ("p\n\nq", ("x", "y"), "m")
+    assert (found.outline.id, found.outline.subset, found.outline.correct) == ("7", "k", (0,))
+    assert own.columns.label_values == {"l": "A"}
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"prompt": "p", "x": "a", "y": "b"}, "no columns of responses found; the columns are 'prompt', 'x', 'y'; give"),
+        ({"text": "p", "chosen": "a", "rejected": "b"}, "no prompt column found; .* give --prompt-column"),
+        ({"question": "p", "context": "c", "chosen": "a", "rejected": "b"}, "several columns can be the prompt: 'question'"),
+        ({"prompt": "p", "response_a": "a", "response_b": "b"}, "no label column found; .* give --label-column; repeat it"),
+        (PAIR | {"label": 1}, "several columns can be the label: 'label', 'winner'"),
+        (PAIR | {"chosen": "c", "rejected": "d"}, "several columns can be the responses: 'chosen', 'rejected', 'response_a'"),
+        (PAIR | {"answer_a": "c", "answer_b": "d"}, "several columns can be the responses: .*give --response-column"),
+        (PAIR | {"winner": 1}, "labels in 'winner' do not clearly mean one of the responses: '1' in 1 rows; .*--label-value"),
+        (PAIR | {"winner": True}, "'true' in 1 rows; .*give --label-value VALUE=A"),
+        (PAIR | {"winner": None}, "no label column found"),
+        ({"prompt": "p", "response": "a", "score": "great"}, "do not clearly mean a number: 'great' in 1 rows"),
+        (PAIR | {"subset": "s", "category": "c"}, "several columns can be the value of --subset-column: 'subset'"),
+        ({"prompt": "p", "response": "a", "answer": "b", "score": 3}, "'response', 'answer' can each be the response"),
+    ],
+)  # fmt: skip
+def test_unclear_files_are_refused_with_the_columns_and_the_option(load: Load, row: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        load([row])
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"prompt": ("promt",)}, "--prompt-column: no column 'promt'; the columns are 'prompt', 'response_a'"),
+        ({"chosen": "response_a"}, "--chosen-column and --rejected-column: give both"),
+        ({"responses": ("response_a", "response_a")}, "the column 'response_a' is given twice"),
+        ({"label_values": {"none": "A"}}, "--label-value: 'none' means that a row has no label"),
+    ],
+)
+def test_given_columns_that_do_not_fit_are_refused(load: Load, columns: dict[str, Any], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        load([PAIR], **columns)
+
+
+def test_invalid_rows_name_their_row_and_column(load: Load) -> None:
+    rows = [
+        PAIR,
+        PAIR | {"response_b": ""},
+        PAIR | {"response_a": "nan"},
+        PAIR | {"prompt": ["a", "b"]},
+        PAIR | {"response_a": True},
+        PAIR | {"winner": "C"},
+        PAIR | {"response_b": ["y", "z"]},
+        {"prompt": "p"},
+        PAIR,
+        PAIR | {"response_b": 42},
+        PAIR | {"prompt": "q", "winner": "A"},
+    ]
+    own = load(rows)
+    assert [(bad.number, bad.problem) for bad in own.bad_rows] == [
+        (2, "response_b: the cell is empty"),
+        (3, "response_a: the cell is empty"),
+        (4, "prompt: expected a string, got ['a', 'b']"),
+        (5, "response_a: expected a string, got True"),
+        (6, "winner: the meaning of 'c' is not known; give --label-value 'c=A' (or B, tie)"),
+        (7, "response_b: expected one response, got a list of 2"),
+        (8, "response_a: the cell is empty"),
+        (9, f"duplicate of row 1 of {own.bad_rows[0].source}"),
+    ]
+    assert [one.responses for one in own.examples] == [("x", "y"), ("x", "42"), ("x", "y")]
+
+
+def test_rows_without_a_label_are_left_out_and_ties_are_not_scored(load: Load) -> None:
+    rows = [PAIR, PAIR | {"prompt": "q", "winner": None}, PAIR | {"prompt": "r", "winner": "tie"}]
+    own = load(rows)
+    assert (len(own.examples), own.num_unlabeled, own.num_ties) == (2, 1, 1)
+    tie = own.examples[1].outline
+    assert (tie.correct, tie.facts["even"]) == ((), True)
+    assert [own.benchmark.compared(tie, mode) for mode in (Mode.PAIRWISE, Mode.LISTWISE)] == [[], []]
+    lines = mapping_lines(own)
+    assert "  label      winner: 'b' = B, 'tie' = tie" in lines
+    assert "  not scored, because the label is a tie or the raters disagree evenly: 1" in lines
+    assert "  B (right)  y" in list(example_lines(own.examples))
+
+
+def test_several_raters_are_found_and_their_majority_counts(load: Load) -> None:
+    row = {"prompt": "p", "response_a": "x", "response_b": "y"}
+    votes = [("A", "A", "B"), ("A", "B", ""), ("tie", "B", "B"), ("", "", "")]
+    rows = [row | {"prompt": str(n)} | {f"rater_{i}": vote for i, vote in enumerate(v, 1)} for n, v in enumerate(votes)]
+    own = load(rows, name="rows.csv")
+    assert own.columns.labels == ("rater_1", "rater_2", "rater_3")
+    assert [one.outline.correct for one in own.examples] == [(0,), (), (1,)]
+    assert [one.outline.facts["raters"] for one in own.examples] == [[0, 0, 1], [0, 1, None], [-1, 1, 1]]
+    assert own.num_unlabeled == 1
+
+
+def test_ratings_are_read_and_several_raters_are_averaged(load: Load) -> None:
+    rows = [{"prompt": "p", "response": f"r{n}", "score": score} for n, score in enumerate((1, 4.5, None, "inf"))]
+    own = load(rows)
+    assert own.columns.layout == "rated"
+    assert [one.outline.facts["rating"] for one in own.examples] == [1.0, 4.5]
+    assert own.benchmark.modes == (Mode.POINTWISE,)
+    assert [bad.problem for bad in own.bad_rows] == ["score: expected a number, got 'inf'"]
+    assert [one.outline.cluster for one in own.examples] == [own.examples[0].outline.id] * 2
+    two = load([{"prompt": "p", "response": "r", "first": 1, "second": 4}], labels=("first", "second"))
+    assert two.examples[0].outline.facts["rating"] == 2.5
+    graded = load([{"question": "p", "answer": "r", "is_correct": True}])
+    assert (graded.examples[0].outline.facts["rating"], graded.columns.label_values) == (1.0, {"true": "1"})
+
+
+def test_ids_are_those_of_a_unique_column_or_of_the_texts(load: Load) -> None:
+    rows = [PAIR | {"id": "one"}, PAIR | {"id": "two", "prompt": "q"}]
+    assert [one.outline.id for one in load(rows).examples] == ["one", "two"]
+    same = [row | {"id": "one"} for row in rows]
+    hashed = [one.outline.id for one in load(same).examples]
+    assert len(set(hashed)) == 2
+    assert all(len(id) == 16 for id in hashed)
+    assert [one.outline.id for one in load(rows[::-1], name="other.jsonl", id="prompt").examples] == ["q", "p"]
+    given = load(same, id="id")
+    assert ([one.outline.id for one in given.examples], given.num_repeated_ids) == (["one", "one#2"], 1)
+
+
+def test_ids_do_not_depend_on_the_place_of_a_row(load: Load) -> None:
+    rows = [PAIR, PAIR | {"prompt": "q"}]
+    first, second = load(rows), load(rows[::-1], name="other.jsonl")
+    assert [one.outline.id for one in first.examples] == [one.outline.id for one in second.examples][::-1]
+
+
+def test_a_mapping_of_an_earlier_run_is_applied_as_it_is(load: Load, tmp_path: Path) -> None:
+    own = load([PAIR])
+    (tmp_path / "new.jsonl").write_text(json.dumps(PAIR | {"winner": "B", "label": 0}) + "\n")
+    assert load_own(tmp_path / "new.jsonl", columns=own.columns).examples[0].outline.correct == (1,)
+
+
+def test_a_folder_has_parts_like_a_dataset_of_the_hub(load: Load, tmp_path: Path) -> None:
+    folder = tmp_path / "set" / "data"
+    folder.mkdir(parents=True)
+    for name, prompt in (("train-00000-of-00002", "a"), ("train-00001-of-00002", "b"), ("test-00000-of-00001", "c")):
+        pq.write_table(pa.Table.from_pylist([PAIR | {"prompt": prompt}]), folder / f"{name}.parquet")
+    with pytest.raises(InputError, match="several parts; choose with --part: test, train"):
+        load_own(tmp_path / "set")
+    own = load_own(tmp_path / "set", parts=["train"])
+    assert ([one.prompt for one in own.examples], own.benchmark.name) == (["a", "b"], "set/")
+    with pytest.raises(InputError, match="no part 'dev'; choose test, train"):
+        load_own(tmp_path / "set", parts=["dev"])
+    with pytest.raises(InputError, match="a single file; a folder has parts"):
+        load_own(folder / "test-00000-of-00001.parquet", parts=["test"])
+    with pytest.raises(InputError, match="no such file or folder"):
+        load_own(tmp_path / "missing.csv")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="no file of rows in the folder"):
+        load_own(tmp_path / "empty")
+
+
+def test_a_file_without_a_valid_row_is_refused(load: Load) -> None:
+    with pytest.raises(InputError, match=r"row 1: response_a: the cell is empty; no row of .* is valid"):
+        load([PAIR | {"response_a": ""}], responses=("response_a", "response_b"))
+    with pytest.raises(InputError, match="row 1: expected an object, got a list; no row is valid"):
+        load([[1]])  # type: ignore[list-item]
+
+
+def test_rows_of_a_benchmark_get_a_note(load: Load) -> None:
+    row = {
+        "pair_id": "1",
+        "source": "mmlu-pro-math",
+        "question": "q",
+        "response_A": "x",
+        "response_B": "y",
+        "label": "A>B",
+    }
+    own = load([row])
+    assert own.looks_like == ["judgebench"]
+    assert "`tirjudge bench run judgebench`" in mapping_lines(own)[-1]
+    assert load([PAIR]).looks_like == []
