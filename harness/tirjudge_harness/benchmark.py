@@ -15,6 +15,7 @@ from tirjudge_harness.protocols import DEFAULT_OFFICIAL, DEFAULT_RULE, Official,
 
 Row = Mapping[str, Any]
 Compared = Callable[[ExampleMetadata, Mode], list[tuple[int, ...]]]
+Joined = Callable[[Example, Example], Example]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +29,8 @@ class HubSource:
     config: str | None = None
     revision: str = "main"
     """Branch or commit of the repository. With a commit, results are reproducible."""
-    files: str | None = None
-    """A file of the repository, or a URL, to read. None: the default files."""
+    files: str | tuple[str, ...] | None = None
+    """A file of the repository, or a URL, to read; or several. None: the default files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +77,10 @@ class Benchmark:
     """Supported modes. The first is the default. Empty: each example names its own mode, see `ExampleMetadata.mode`."""
     compared: Compared = every_pair
     """Return the comparisons of an example, as tuples of response indexes. In pairwise and listwise mode, each comparison is
-    one request. In pointwise mode, the scores of the responses in a comparison are compared."""
+    one request. In pointwise mode, the scores of the responses in a comparison are compared; a comparison of one response
+    accepts or rejects it."""
+    joined: Joined | None = None
+    """Join two examples with the same id and texts, such as two votes on one pair. None: the second is a duplicate."""
     official: Mapping[Mode, Official] = field(default_factory=lambda: DEFAULT_OFFICIAL)
     """The official rule for each mode. A missing mode uses the default rule: one order, a tie counts as 0.5."""
 

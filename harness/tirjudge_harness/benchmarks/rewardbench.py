@@ -61,13 +61,19 @@ def examples(row: Row, part: str) -> Iterator[Example]:
     yield example(id=f"{subset}/{number}", prompt=prompt, responses=responses, correct=(0,), subset=subset)
 
 
-AVERAGE = Mean(
-    name="average",
-    parts=tuple(
-        Mean(name=section, parts=cells_by("subset", tuple(weights)), weights=tuple(map(float, weights.values())))
+def section_means(*, prefix: str = "") -> tuple[Mean, ...]:
+    """Return one metric per section. `prefix`: start of the names of sections and subsets."""
+    return tuple(
+        Mean(
+            name=f"{prefix}{section}",
+            parts=cells_by("subset", tuple(f"{prefix}{subset}" for subset in weights)),
+            weights=tuple(map(float, weights.values())),
+        )
         for section, weights in SECTIONS.items()
-    ),
-)
+    )
+
+
+AVERAGE = Mean(name="average", parts=section_means())
 PRIOR = Mean(name="Prior Sets", parts=cells_by("subset", PRIOR_SETS))
 
 BENCHMARK = Benchmark(
