@@ -31,6 +31,10 @@ class HubSource:
     """Branch or commit of the repository. With a commit, results are reproducible."""
     files: str | tuple[str, ...] | None = None
     """A file of the repository, or a URL, to read; or several. None: the default files."""
+    license: str | None = None
+    """License of the rows. None: unknown, or none is named."""
+    num_rows: int | None = None
+    """Number of rows. None: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +47,16 @@ class BuiltInSource:
     """Version of the rows, for the manifest of a run."""
     rows: Callable[[], Sequence[Row]]
     """Return the rows."""
+
+    @property
+    def license(self) -> str:
+        """License of the rows."""
+        return "as this package"
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return len(self.rows())
 
 
 def every_pair(outline: ExampleMetadata, mode: Mode) -> list[tuple[int, ...]]:
@@ -71,6 +85,8 @@ class Benchmark:
     """Convert one row of a part to examples. Raises ValueError or KeyError if the row is invalid."""
     sheet: tuple[Node, ...]
     """Tree of metrics. The first node is the headline metric."""
+    breakdown: tuple[str, ...] = ()
+    """Tags whose values become further metrics, such as the language. The values are those of the rows."""
     parts: tuple[str, ...] = ()
     """Parts that are judged by default. Empty: all parts."""
     modes: tuple[Mode, ...] = (Mode.PAIRWISE, Mode.POINTWISE)

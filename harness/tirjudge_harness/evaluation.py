@@ -17,7 +17,7 @@ from tirjudge.types import Mode
 from tirjudge.verdict import votes_still_needed
 from tirjudge_harness.benchmark import Benchmark
 from tirjudge_harness.decisions import JudgedExample
-from tirjudge_harness.metric_tree import ComparisonScore, MetricValue
+from tirjudge_harness.metric_tree import ComparisonScore, MetricValue, breakdown_by
 from tirjudge_harness.protocols import Protocol
 
 
@@ -100,7 +100,8 @@ def evaluate(
         raise ValueError(
             f"protocol: {protocol.name} needs {shows}{votes} for each comparison; none of the {missing} comparisons has that"
         )
-    figures = figures_of(benchmark.sheet, marks, [one for one in judged if one.decisions])
+    sheet = (*benchmark.sheet, *(cell for tag in benchmark.breakdown for cell in breakdown_by(tag, marks)))
+    figures = figures_of(sheet, marks, [one for one in judged if one.decisions])
     return Evaluation(figures=figures, marks=marks, counts=_counts(marks, judged=judged, missing=missing))
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from tirjudge.types import ChatMessage
 from tirjudge_harness.benchmark import Benchmark, BuiltInSource, HubSource, Joined, Row
 from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.downloads.snapshot import find_snapshot
 from tirjudge_harness.examples import Example, ExampleMetadata
 from tirjudge_harness.items import InputError
 from tirjudge_harness.metric_tree import ComparisonScore, FormulaMetric, MeanMetric, Node
@@ -239,6 +240,14 @@ def _part_of(row: Row, *, benchmark: Benchmark, wanted: Sequence[str], source: s
 def _in_files(benchmark: Benchmark, wanted: Sequence[str], *, data: Path) -> Iterator[SourceTable]:
     if not data.exists():
         raise InputError(f"{data}: no such file or folder")
+    snapshot = find_snapshot(data, benchmark=benchmark.name)
+    if snapshot is not None:
+        for part in wanted:
+            for path, file in snapshot.verified_files(part):
+                rows = read_rows(path)
+                rows = rows if file.split is None else _with_split(rows, file.split)
+                yield SourceTable(source=str(path), part=part, rows=rows)
+        return
     alone = len(benchmark.sources) == 1
     if not data.is_dir():
         rows = read_rows(data)

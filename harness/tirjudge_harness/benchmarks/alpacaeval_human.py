@@ -8,6 +8,7 @@ the other three. Pairs with fewer than four votes are left out, and of more vote
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import combinations
 from statistics import fmean
 
 from tirjudge.right import TIED
@@ -57,9 +58,9 @@ def ceiling(judged: Sequence[JudgedExample]) -> float | None:
     """Return the mean agreement of one vote with the majority of the other three; None without a pair of four votes."""
     return _mean(
         [
-            agreement_with_majority(vote, [*votes[:place], *votes[place + 1 :]])
+            agreement_with_majority(vote, others)
             for votes in map(_four, judged)
-            for place, vote in enumerate(votes)
+            for vote, others in zip(reversed(votes), combinations(votes, NUM_VOTES - 1), strict=True)
         ]
     )
 
@@ -85,6 +86,7 @@ BENCHMARK = Benchmark(
             split="train",
             files=f"hf://datasets/tatsu-lab/alpaca_eval@{REVISION}/{FILE}",
             revision=REVISION,
+            license="CC-BY-NC-4.0",
         )
     },
     columns=("instruction", "output_1", "output_2", "preference"),

@@ -103,7 +103,9 @@ BENCHMARK = Benchmark(
     title="CodeJudgeBench",
     citation="arXiv:2507.10535",
     # The full commit hash on the hub is unknown, so no revision is pinned.
-    sources={task: HubSource(id="mattymchen/codejudgebench", config=task, split="*") for task in TASKS},
+    sources={
+        task: HubSource(id="mattymchen/codejudgebench", config=task, split="*", license="Apache-2.0") for task in TASKS
+    },
     columns=("question_id", "question_content", "difficulty", "pos_response", "neg_response"),
     examples=examples,
     sheet=(

@@ -32,8 +32,13 @@ BENCHMARK = Benchmark(
     name="judgebench-pro",
     title="JudgeBench-Pro",
     citation="arXiv:2602.09383",
-    sources={"test": HubSource(id="SUSTech-NLP/JudgeBench-Pro", split="test", revision=REVISION)},
+    sources={
+        "test": HubSource(
+            id="SUSTech-NLP/JudgeBench-Pro", split="test", revision=REVISION, license="Apache-2.0", num_rows=1178
+        )
+    },
     columns=("question", "response_A", "response_B", "label", "domain"),
     examples=examples,
     sheet=(MeanMetric(name="accuracy", holds=lambda mark: True),),
+    breakdown=("domain",),
 )

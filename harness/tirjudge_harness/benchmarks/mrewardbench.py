@@ -46,7 +46,9 @@ BENCHMARK = Benchmark(
     citation="arXiv:2410.15522",
     # The full commit hash on the hub is unknown, so no revision is pinned.
     sources={
-        language: HubSource(id="CohereLabsCommunity/multilingual-reward-bench", config=language, split="test")
+        language: HubSource(
+            id="CohereLabsCommunity/multilingual-reward-bench", config=language, split="test", license="ODC-BY"
+        )
         for language in LANGUAGES
     },
     columns=("id", "prompt", "chosen", "rejected", "subset"),

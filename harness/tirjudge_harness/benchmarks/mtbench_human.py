@@ -103,7 +103,15 @@ BENCHMARK = Benchmark(
     name="mt-bench-human",
     title="MT-Bench human judgments",
     citation="arXiv:2306.05685",
-    sources={"human": HubSource(id="lmsys/mt_bench_human_judgments", split="human", revision=REVISION)},
+    sources={
+        "human": HubSource(
+            id="lmsys/mt_bench_human_judgments",
+            split="human",
+            revision=REVISION,
+            license="CC-BY-4.0",
+            num_rows=3355,
+        )
+    },
     columns=("question_id", "model_a", "model_b", "winner", "judge", "conversation_a", "conversation_b", "turn"),
     examples=examples,
     joined=joined,

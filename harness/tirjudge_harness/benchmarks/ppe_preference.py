@@ -15,6 +15,7 @@ from tirjudge_harness.examples import Example, example
 from tirjudge_harness.metric_tree import MeanMetric, cells_by
 
 WINNERS = {"model_a": 0, "model_b": 1}
+LICENSE = "prompts: CC-BY-4.0; answers: terms of the models"
 TIE = "tie"
 """Start of the winner if the person voted for neither answer."""
 
@@ -55,7 +56,9 @@ BENCHMARK = Benchmark(
     title="PPE Human Preference",
     citation="arXiv:2410.14872",
     # The full commit hash on the hub is unknown, so no revision is pinned.
-    sources={"test": HubSource(id="lmarena-ai/PPE-Human-Preference-V1", split="test")},
+    sources={
+        "test": HubSource(id="lmarena-ai/PPE-Human-Preference-V1", split="test", license=LICENSE, num_rows=16_038)
+    },
     columns=("question_id", "prompt", "response_1", "response_2", "winner", "language", *FLAGS.values()),
     examples=examples,
     sheet=(
@@ -63,5 +66,6 @@ BENCHMARK = Benchmark(
         *map(_flagged, FLAGS),
         *cells_by("subset", ("English", "other languages")),
     ),
+    breakdown=("language",),
     modes=(Mode.PAIRWISE, Mode.POINTWISE),
 )

@@ -23,6 +23,8 @@ from tirjudge_harness.protocols import Official
 REVISION = "2be3180857f2190b7ffa929d43190835627f1f4d"
 PAIRS, LISTS = "Pairwise_set", "BoN_set"
 """Parts, with the names of the folders in the git repository."""
+NUM_LISTS = 3786
+"""Number of rows of `BoN_set`."""
 
 GOALS = ("Helpfulness", "Harmlessness")
 SCENARIOS = {
@@ -145,7 +147,9 @@ def _lists_metric(title: str, subset: str, *, scenario: str | None = None) -> Fo
 def _source(part: str) -> HubSource:
     root = f"https://raw.githubusercontent.com/Zhou-Zoey/RMB-Reward-Model-Benchmark/{REVISION}/RMB_dataset"
     files = tuple(f"{root}/{quote(f'{part}/{path}')}.json" for path in PATHS)
-    return HubSource(id="json", split="train", files=files, revision=REVISION)
+    return HubSource(
+        id="json", split="train", files=files, revision=REVISION, num_rows=NUM_LISTS if part == LISTS else None
+    )
 
 
 BENCHMARK = Benchmark(

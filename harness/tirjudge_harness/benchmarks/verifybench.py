@@ -20,6 +20,7 @@ from tirjudge_harness.metric_tree import FormulaMetric, MeanMetric
 
 PARTS = {"verify_bench": "VerifyBench", "verify_bench_hard": "VerifyBench-Hard"}
 """Part, with the name of its file -> name in tables."""
+KINDS = ("type", "subtype")
 
 
 def examples(row: Row, part: str) -> Iterator[Example]:
@@ -31,7 +32,7 @@ def examples(row: Row, part: str) -> Iterator[Example]:
         responses=(completion,),
         correct=(0,) if flag(row, "gold_correct") else (),
         subset=part,
-        tags={column: text(row, column) for column in ("answer_type", "answer_subtype")},
+        tags={kind: f"{PARTS[part]}, {text(row, f'answer_{kind}')}" for kind in KINDS},
         reference=reference,
     )
 
@@ -60,10 +61,14 @@ BENCHMARK = Benchmark(
     title="VerifyBench",
     citation="arXiv:2505.15801",
     # The full commit hash on the hub is unknown, so no revision is pinned.
-    sources={part: HubSource(id="ZJU-REAL/VerifyBench", split="train", files=f"{part}.jsonl") for part in PARTS},
+    sources={
+        part: HubSource(id="ZJU-REAL/VerifyBench", split="train", files=f"{part}.jsonl", license="MIT")
+        for part in PARTS
+    },
     columns=("question", "answer", "completion", "gold_correct", "answer_type", "answer_subtype"),
     examples=examples,
     sheet=tuple(make(part, title) for part, title in PARTS.items() for make in (_accuracy, _area)),
+    breakdown=KINDS,
     modes=(Mode.POINTWISE,),
     compared=alone,
 )

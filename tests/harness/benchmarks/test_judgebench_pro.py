@@ -20,7 +20,7 @@ def test_the_label_is_the_number_of_the_right_response(load, named, figures) -> 
     first, second = load(BENCHMARK, [row(1), row(2, label=2)])
     assert (first.outline.correct, second.outline.correct) == ((0,), (1,))
     assert first.outline.tags == {"domain": "math"}
-    assert figures(BENCHMARK, [named(first, 0), named(second, 0)]) == {"accuracy": 0.5}
+    assert figures(BENCHMARK, [named(first, 0), named(second, 0)]) == {"accuracy": 0.5, "domain: math": 0.5}
 
 
 @pytest.mark.parametrize("label", [0, 3, "A", None])

@@ -46,6 +46,8 @@ def test_accuracy_is_reported_for_all_pairs_and_for_each_kind_of_prompt(load, na
         "math": 0.0,
         "English": pytest.approx(2 / 3),
         "other languages": 0.0,
+        "language: English": pytest.approx(2 / 3),
+        "language: German": 0.0,
     }
 
 

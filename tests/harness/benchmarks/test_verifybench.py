@@ -25,7 +25,7 @@ def test_the_judge_sees_the_reference_and_one_answer(load) -> None:
     right, wrong = load(BENCHMARK, [row(0), row(1, right=False)], part="verify_bench")
     assert (right.reference, right.responses, right.outline.correct) == ("1", ("It is 1.",), (0,))
     assert wrong.outline.correct == ()
-    assert wrong.outline.tags == {"answer_type": "kind", "answer_subtype": "kind of number"}
+    assert wrong.outline.tags == {"type": "VerifyBench, kind", "subtype": "VerifyBench, kind of number"}
     assert BENCHMARK.asked(wrong.outline, mode=Mode.POINTWISE) == [(0,)]
 
 
@@ -40,6 +40,7 @@ def test_a_score_in_the_upper_half_accepts_and_no_verdict_is_wrong(load, rated) 
         # Right answers have 6 and 5; wrong ones 6, 5 and none. 6 > 5 > none: wins 0.5 + 1 + 1 and 0 + 0.5 + 1.
         assert values["VerifyBench-Hard, area under ROC"] == pytest.approx(4 / 6)
         assert values["VerifyBench"] is None
+        assert values["type: VerifyBench-Hard, kind"] == pytest.approx(2 / 5)
         counts = evaluation.counts
         assert (counts.right, counts.wrong, counts.no_verdict, counts.missing) == (2, 2, 1, 0)
 
