@@ -13,6 +13,8 @@ from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import httpx2
+
 from tirjudge_harness.benchmark import HubSource
 from tirjudge_harness.items import InputError
 
@@ -60,12 +62,11 @@ def remote_source(source: HubSource) -> RemoteSource:
     try:
         import huggingface_hub
         from datasets.exceptions import DatasetsError
-        from httpx import HTTPError
     except ImportError:
         raise InputError("the Hugging Face hub needs datasets: pip install 'tirjudge[bench]'") from None
     try:
         return _on_hub(source, given, hub=huggingface_hub)
-    except (OSError, ValueError, RuntimeError, DatasetsError, HTTPError) as error:
+    except (OSError, ValueError, RuntimeError, DatasetsError, httpx2.HTTPError) as error:
         line = " ".join(str(error).split())[:300]
         raise InputError(
             f"{source.id}: cannot be read from the hub: {type(error).__name__}: {line}; check the network, "
@@ -83,16 +84,13 @@ def _at_urls(urls: Sequence[str]) -> Iterator[RemoteFile]:
 
 
 def _on_hub(source: HubSource, given: Sequence[str], *, hub: Any) -> RemoteSource:
-    by_split = {source.split: list(given)} if given else _files_by_split(source)
-    repository, revision = source.id, source.revision
-    paths: dict[str, list[str]] = {split: [] for split in by_split}
-    for split, files in by_split.items():
-        for file in files:
-            if file.startswith(_HUB):
-                repository, revision, file = _address(file, revision=revision)
-            paths[split].append(file)
+    addresses = [_address(file, source=source) for file in given]
+    repository, revision, _ = addresses[0] if addresses else (source.id, source.revision, "")
     api = hub.HfApi()
-    info = api.dataset_info(repository, revision=revision)
+    info = api.dataset_info(repository, revision=revision)  # first, because it fails at once without a network
+    paths = (
+        {source.split: [path for *_, path in addresses]} if addresses else _paths_by_split(source, revision=info.sha)
+    )
     names = [path for each in paths.values() for path in each]
     known = {one.path: one for one in api.get_paths_info(repository, names, revision=info.sha, repo_type="dataset")}
     missing = [path for path in names if path not in known]
@@ -120,24 +118,30 @@ def _on_hub(source: HubSource, given: Sequence[str], *, hub: Any) -> RemoteSourc
     )
 
 
-def _address(file: str, *, revision: str) -> tuple[str, str, str]:
-    """Return repository, revision and path of an address on the hub. `revision`: the default."""
+def _address(file: str, *, source: HubSource) -> tuple[str, str, str]:
+    """Return repository, revision and path of a file on the hub."""
+    if not file.startswith(_HUB):
+        return source.id, source.revision, file
     owner, name, path = file.removeprefix(_HUB).split("/", 2)
-    name, _, given = name.partition("@")
-    return f"{owner}/{name}", given or revision, path
+    name, _, revision = name.partition("@")
+    return f"{owner}/{name}", revision or source.revision, path
 
 
-def _files_by_split(source: HubSource) -> Mapping[str, Sequence[str]]:
-    """Return the files of each requested split, as `datasets` finds them."""
+def _paths_by_split(source: HubSource, *, revision: str) -> Mapping[str, Sequence[str]]:
+    """Return the paths of the files of each requested split, as `datasets` finds them."""
     import datasets
 
-    builder = datasets.load_dataset_builder(source.id, name=source.config, revision=source.revision)
-    found = builder.config.data_files or {}
+    builder = datasets.load_dataset_builder(source.id, name=source.config, revision=revision)
+    found = {split: [_address(file, source=source)[2] for file in files] for split, files in _files_of(builder)}
     if source.split == "*":
         return found
     if source.split not in found:
-        raise ValueError(f"{source.id} has no split {source.split}, only {', '.join(map(str, found)) or 'none'}")
+        raise ValueError(f"{source.id} has no split {source.split}, only {', '.join(found) or 'none'}")
     return {source.split: found[source.split]}
+
+
+def _files_of(builder: Any) -> Iterator[tuple[str, Sequence[str]]]:
+    yield from ((str(split), files) for split, files in (builder.config.data_files or {}).items())
 
 
 def _safe(parts: Sequence[str]) -> PurePosixPath:

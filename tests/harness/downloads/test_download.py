@@ -243,6 +243,46 @@ for benchmark, parts in ((pairs, ("gpt",)), (code, ("codegen",))):
 """
 
 
+def with_hub(url: str, tmp_path: Path, script: str) -> subprocess.CompletedProcess[str]:
+    """Run a script in a new process, because the client reads these variables when it is imported."""
+    environment = {
+        **os.environ,
+        "HF_ENDPOINT": url,
+        "HF_HOME": str(tmp_path / "home"),
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_HUB_DISABLE_XET": "1",
+    }
+    command = [sys.executable, "-c", script, str(tmp_path / "data")]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+FAIL = """
+import sys
+from pathlib import Path
+from tirjudge_harness.benchmarks.alpacaeval_human import BENCHMARK as file
+from tirjudge_harness.benchmarks.judgebench import BENCHMARK as split
+from tirjudge_harness.downloads.download import download
+for benchmark in (file, split):
+    try:
+        download(benchmark, root=Path(sys.argv[1]), on_file=print)
+    except ValueError as error:
+        print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.slow
+def test_a_hub_that_cannot_be_reached_and_an_unknown_data_set_are_one_line(tmp_path: Path) -> None:
+    with serving() as server:
+        unknown = with_hub(server.url, tmp_path, FAIL)
+    for done in (unknown, with_hub(server.url, tmp_path, FAIL)):
+        first, second = done.stdout.splitlines()
+        assert first.startswith("InputError json: cannot be read from the hub: ")
+        assert second.startswith("InputError ScalerLab/JudgeBench: cannot be read from the hub: ")
+        assert second.endswith("check the network, HF_ENDPOINT (a mirror) and HF_TOKEN (for data sets with conditions)")
+    assert unknown.stdout.count("404 Not Found") == 2
+    assert "ConnectError" in done.stdout
+
+
 @pytest.mark.slow
 def test_splits_of_the_hub_are_downloaded_with_the_real_client(server: FileServer, tmp_path: Path) -> None:
     pair = {
@@ -284,15 +324,7 @@ configs:
         },
     }
     server.large = frozenset({"data/gpt-00000-of-00001.jsonl"})
-    environment = {
-        **os.environ,
-        "HF_ENDPOINT": server.url,
-        "HF_HOME": str(tmp_path / "home"),
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        "HF_HUB_DISABLE_XET": "1",
-    }
-    script = [sys.executable, "-c", LOAD, str(tmp_path / "data")]
-    done = subprocess.run(script, env=environment, capture_output=True, text=True, check=False)
+    done = with_hub(server.url, tmp_path, LOAD)
     sizes = {split: len(row) for split, row in rows.items()}
     assert done.stdout.splitlines() == [
         f"gpt/data/gpt-00000-of-00001.jsonl {len(json.dumps(pair))}",
