@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tirjudge.types import Mode
+from tirjudge_harness.benchmark_list import list_benchmarks
 from tirjudge_harness.best_of_n.cli import best_of_n
+from tirjudge_harness.downloads.cli import download
 from tirjudge_harness.external_cli import score
 from tirjudge_harness.options import (
     ASKING,
@@ -170,39 +172,6 @@ def inspect_rows(
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-@app.command("list")
-def list_benchmarks(json: AsJson = False) -> None:
-    """List the installed benchmarks."""
-    from json import dumps
-
-    from rich.console import Console
-    from rich.table import Table
-
-    from tirjudge_harness.benchmark import BENCHMARKS
-
-    found = [
-        {
-            "name": benchmark.name,
-            "title": benchmark.title,
-            "modes": [mode.value for mode in benchmark.modes] or ["mixed"],
-            "parts": list(benchmark.default_parts),
-            "optional_parts": [part for part in benchmark.sources if part not in benchmark.default_parts],
-            "citation": benchmark.citation,
-        }
-        for benchmark in BENCHMARKS.values()
-    ]
-    if json:
-        typer.echo(dumps(found))
-        return
-    table = Table("name", "modes", "parts (optional)", "citation", box=None, pad_edge=False)
-    for column in (table.columns[0], table.columns[3]):
-        column.no_wrap = True
-    for one in found:
-        parts = [*one["parts"], *(f"({part})" for part in one["optional_parts"])]
-        table.add_row(one["name"], ", ".join(one["modes"]), ", ".join(parts), one["citation"])
-    Console().print(table)
-
-
 @app.command("merge")
 def merge_shards(
     out: Annotated[Path, typer.Argument(help="New folder for the merged run.")],
@@ -217,6 +186,8 @@ def merge_shards(
     typer.echo(f"{out}: {num_examples} examples of {len(shards)} shards")
 
 
+app.command("list")(list_benchmarks)
+app.command("download")(download)
 app.command("score")(score)
 app.command("report")(report)
 app.command("compare")(compare)

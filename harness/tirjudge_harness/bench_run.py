@@ -12,7 +12,7 @@ from rich.console import Console
 from tirjudge.errors import TirjudgeError
 from tirjudge.prices import Prices
 from tirjudge.types import JudgeRequest, Judgment
-from tirjudge_harness.benchmark import BENCHMARKS, Benchmark
+from tirjudge_harness.benchmark import BENCHMARKS, Benchmark, BuiltInSource
 from tirjudge_harness.evaluation import Evaluation, marks_of
 from tirjudge_harness.examples import Example
 from tirjudge_harness.items import InputError, as_input_error, check_bad_rows
@@ -322,14 +322,16 @@ async def judge_plan(
 
 def data_of(name: str, *, data: Path | None, names: Sequence[str]) -> Path | None:
     """Return the path of the rows of one benchmark: `data` if there is only one benchmark, and otherwise the file or folder
-    in `data` that has the name of the benchmark. None: the Hugging Face hub.
+    in `data` that has the name of the benchmark. None: the Hugging Face hub, or the rows of the package.
 
     Raises:
-        InputError: no file or folder has that name.
+        InputError: no file or folder has that name, and the rows are not part of the package.
     """
     if data is None or len(names) == 1:
         return data
     found = sorted(path for path in (data / name, *data.glob(f"{name}.*")) if path.is_dir() or is_row_file(path))
+    if not found and all(isinstance(source, BuiltInSource) for source in BENCHMARKS[name].sources.values()):
+        return None
     if not found:
         raise InputError(f"--data: {data} has no folder {name} and no file such as {name}.jsonl")
     return found[0]

@@ -15,6 +15,7 @@ from tirjudge_harness.protocols import DEFAULT_OFFICIAL, DEFAULT_RULE, Official,
 
 Row = Mapping[str, Any]
 Compared = Callable[[ExampleMetadata, Mode], list[tuple[int, ...]]]
+Joined = Callable[[Example, Example], Example]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +29,12 @@ class HubSource:
     config: str | None = None
     revision: str = "main"
     """Branch or commit of the repository. With a commit, results are reproducible."""
-    files: str | None = None
-    """A file of the repository, or a URL, to read. None: the default files."""
+    files: str | tuple[str, ...] | None = None
+    """A file of the repository, or a URL, to read; or several. None: the default files."""
+    license: str | None = None
+    """License of the rows. None: unknown, or none is named."""
+    num_rows: int | None = None
+    """Number of rows. None: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +47,16 @@ class BuiltInSource:
     """Version of the rows, for the manifest of a run."""
     rows: Callable[[], Sequence[Row]]
     """Return the rows."""
+
+    @property
+    def license(self) -> str:
+        """License of the rows."""
+        return "as this package"
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return len(self.rows())
 
 
 def every_pair(outline: ExampleMetadata, mode: Mode) -> list[tuple[int, ...]]:
@@ -70,13 +85,18 @@ class Benchmark:
     """Convert one row of a part to examples. Raises ValueError or KeyError if the row is invalid."""
     sheet: tuple[Node, ...]
     """Tree of metrics. The first node is the headline metric."""
+    breakdown: tuple[str, ...] = ()
+    """Tags whose values become further metrics, such as the language. The values are those of the rows."""
     parts: tuple[str, ...] = ()
     """Parts that are judged by default. Empty: all parts."""
     modes: tuple[Mode, ...] = (Mode.PAIRWISE, Mode.POINTWISE)
     """Supported modes. The first is the default. Empty: each example names its own mode, see `ExampleMetadata.mode`."""
     compared: Compared = every_pair
     """Return the comparisons of an example, as tuples of response indexes. In pairwise and listwise mode, each comparison is
-    one request. In pointwise mode, the scores of the responses in a comparison are compared."""
+    one request. In pointwise mode, the scores of the responses in a comparison are compared; a comparison of one response
+    accepts or rejects it."""
+    joined: Joined | None = None
+    """Join two examples with the same id and texts, such as two votes on one pair. None: the second is a duplicate."""
     official: Mapping[Mode, Official] = field(default_factory=lambda: DEFAULT_OFFICIAL)
     """The official rule for each mode. A missing mode uses the default rule: one order, a tie counts as 0.5."""
 

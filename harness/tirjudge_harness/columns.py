@@ -73,6 +73,16 @@ def truths(row: Row, column: str) -> tuple[bool, ...]:
     return tuple(map(bool, values))
 
 
+def flag(row: Row, column: str) -> bool:
+    """Return a boolean; 1 and 0, and in a CSV file `true` and `false`, are converted."""
+    value = row[column]
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if value not in (0, 1):
+        raise _wrong(column, value, wanted="a boolean")
+    return bool(value)
+
+
 def shown(row: Row, column: str) -> str:
     """Return any value as text: a string unchanged, other values as JSON."""
     value = row[column]

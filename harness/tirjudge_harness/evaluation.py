@@ -17,7 +17,7 @@ from tirjudge.types import Mode
 from tirjudge.verdict import votes_still_needed
 from tirjudge_harness.benchmark import Benchmark
 from tirjudge_harness.decisions import JudgedExample
-from tirjudge_harness.metric_tree import ComparisonScore, MetricValue
+from tirjudge_harness.metric_tree import ComparisonScore, MetricValue, breakdown_by
 from tirjudge_harness.protocols import Protocol
 
 
@@ -89,9 +89,7 @@ def evaluate(
     marks: list[ComparisonScore] = []
     missing = 0
     for one in judged:
-        scorable = [
-            pair for pair in benchmark.compared(one.outline, one.mode) if _is_scorable(one.outline.correct, pair)
-        ]
+        scorable = [pair for pair in benchmark.compared(one.outline, one.mode) if _is_scorable(one, pair)]
         enough = [pair for pair in scorable if _is_enough(one, pair, orders=orders, votes=protocol.votes)]
         earned = marks_of(one, compared=enough, counting=counting)
         marks += earned
@@ -102,14 +100,16 @@ def evaluate(
         raise ValueError(
             f"protocol: {protocol.name} needs {shows}{votes} for each comparison; none of the {missing} comparisons has that"
         )
-    figures = figures_of(benchmark.sheet, marks, [one for one in judged if one.decisions])
+    sheet = (*benchmark.sheet, *(cell for tag in benchmark.breakdown for cell in breakdown_by(tag, marks)))
+    figures = figures_of(sheet, marks, [one for one in judged if one.decisions])
     return Evaluation(figures=figures, marks=marks, counts=_counts(marks, judged=judged, missing=missing))
 
 
 def marks_of(
     judged: JudgedExample, *, compared: Sequence[tuple[int, ...]], counting: ScoringRule
 ) -> list[ComparisonScore]:
-    """Return one score for each judged comparison that has both right and wrong responses.
+    """Return one score for each judged comparison that has both right and wrong responses, and for each response that is
+    accepted or rejected alone.
 
     Args:
         judged: an example with its decisions.
@@ -118,7 +118,7 @@ def marks_of(
     """
     marks: list[ComparisonScore] = []
     for responses in compared:
-        if not _is_scorable(judged.outline.correct, responses):
+        if not _is_scorable(judged, responses):
             continue
         right = frozenset(judged.outline.correct).intersection(responses)
         earned = credit(judged.decisions, responses, right=right, mode=judged.mode, counting=counting)
@@ -138,9 +138,11 @@ def marks_of(
     return marks
 
 
-def _is_scorable(correct: Sequence[int], responses: Sequence[int]) -> bool:
-    """Whether some of the responses are right and some are wrong."""
-    return 0 < sum(index in correct for index in responses) < len(responses)
+def _is_scorable(judged: JudgedExample, responses: Sequence[int]) -> bool:
+    """Whether some of the responses are right and some are wrong, or a single response is accepted or rejected."""
+    if len(responses) == 1:
+        return judged.mode.scores_each
+    return 0 < sum(index in judged.outline.correct for index in responses) < len(responses)
 
 
 def _is_enough(

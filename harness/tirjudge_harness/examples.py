@@ -20,7 +20,7 @@ class ExampleMetadata:
     num_responses: int
     """Number of responses, including responses that are not compared."""
     correct: tuple[int, ...]
-    """Indexes of the right responses; all other responses are wrong."""
+    """Indexes of the right responses; all other responses are wrong. Empty: a single response, which is wrong."""
     cluster: str
     """Name of the cluster. All examples of one prompt have the same cluster. Confidence intervals of aggregates
     resample clusters."""
@@ -60,6 +60,7 @@ def example(
     tags: Mapping[str, str] | None = None,
     facts: Mapping[str, Any] | None = None,
     mode: Mode | None = None,
+    reference: str | None = None,
 ) -> Example:
     """Return an example. The default cluster is the id.
 
@@ -80,4 +81,4 @@ def example(
         lengths=tuple(map(len, responses)),
         mode=mode,
     )
-    return Example(outline=outline, prompt=prompt, responses=responses)
+    return Example(outline=outline, prompt=prompt, responses=responses, reference=reference)

@@ -105,7 +105,7 @@ def _benchmark(judged: Sequence[JudgedExample]) -> Benchmark:
         examples=lambda row, part: (),
         sheet=(MeanMetric(name="all", holds=lambda mark: True), *parts),
         modes=MODEL_MODES,
-        compared=lambda outline, mode: [tuple(range(outline.num_responses))],
+        compared=lambda outline, mode: [tuple(range(outline.num_responses))] if outline.num_responses > 1 else [],
     )
 
 

@@ -5,13 +5,17 @@ A benchmark declares a tree of metrics. Values and confidence intervals are comp
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tirjudge.selective import GradedItem
 from tirjudge.types import Basis
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import ExampleMetadata
+
+MAX_BREAKDOWN = 50
+"""Maximum number of values of one tag that become metrics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,3 +106,10 @@ def cells_by(tag: str, values: Sequence[str]) -> tuple[MeanMetric, ...]:
         return lambda mark: mark.outline.tags.get(tag) == value
 
     return tuple(MeanMetric(name=value, holds=holding(value)) for value in values)
+
+
+def breakdown_by(tag: str, marks: Sequence[ComparisonScore]) -> tuple[MeanMetric, ...]:
+    """Return one metric per value of a tag in the comparisons, sorted; of more than `MAX_BREAKDOWN`, the most frequent."""
+    counted = Counter(mark.outline.tags[tag] for mark in marks if tag in mark.outline.tags)
+    values = sorted(value for value, _ in counted.most_common(MAX_BREAKDOWN))
+    return tuple(replace(cell, name=f"{tag}: {cell.name}") for cell in cells_by(tag, values))

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from tirjudge.http.protocol import problem_of
 from tirjudge.types import AttachedStore, JudgeRequest, Mode
 from tirjudge_harness.benchmark import Benchmark
+from tirjudge_harness.downloads.snapshot import find_snapshot
 from tirjudge_harness.examples import Example
 from tirjudge_harness.items import InputError, as_input_error
 from tirjudge_harness.judges import OpenJudge
@@ -172,15 +173,23 @@ def _data(
     documents: LocalDocuments | None,
 ) -> DataManifest:
     """Return the description of the examples for the manifest."""
-    names = () if settings.data is not None else settings.parts or benchmark.default_parts
     return DataManifest(
         path=None if settings.data is None else str(settings.data),
-        sources={name: f"{benchmark.sources[name].id}@{benchmark.sources[name].revision}" for name in names},
+        sources=_revisions(benchmark, data=settings.data, parts=settings.parts or benchmark.default_parts),
         limit=settings.limit,
         sha256=sha256_of(chosen),
         num_examples=len(chosen),
         documents_sha256=None if documents is None else documents.sha256,
     )
+
+
+def _revisions(benchmark: Benchmark, *, data: Path | None, parts: Sequence[str]) -> dict[str, str]:
+    """Return id@revision of each part on the hub or in a downloaded folder. Empty: other files."""
+    if data is None:
+        return {part: f"{benchmark.sources[part].id}@{benchmark.sources[part].revision}" for part in parts}
+    snapshot = find_snapshot(data, benchmark=benchmark.name)
+    downloaded = {} if snapshot is None else snapshot.manifest.parts
+    return {part: f"{downloaded[part].source}@{downloaded[part].revision}" for part in parts if part in downloaded}
 
 
 def _request(

@@ -81,7 +81,7 @@ class DataManifest(StoredModel):
     path: str | None = None
     """Local file or folder. None: the Hugging Face hub."""
     sources: dict[str, str] = Field(default_factory=dict)
-    """Part -> id@revision on the hub; empty for a local file."""
+    """Part -> id@revision on the hub, also of a download; empty for other files."""
     limit: int | None = None
     """Size of the sample. None: all examples."""
     sha256: str

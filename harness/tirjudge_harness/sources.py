@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from tirjudge.types import ChatMessage
-from tirjudge_harness.benchmark import Benchmark, BuiltInSource, HubSource, Row
+from tirjudge_harness.benchmark import Benchmark, BuiltInSource, HubSource, Joined, Row
 from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.downloads.snapshot import find_snapshot
 from tirjudge_harness.examples import Example, ExampleMetadata
 from tirjudge_harness.foreign_rows import hint, refuse_named_rows
 from tirjudge_harness.items import InputError
@@ -23,6 +24,7 @@ from tirjudge_harness.neutral import COLUMNS, check, is_neutral, meta_of, neutra
 from tirjudge_harness.row_files import NumberedRow, is_row_file, numbered, read_rows, stem_of
 
 Prompt = str | tuple[ChatMessage, ...]
+Leaf = MeanMetric | FormulaMetric
 
 MAX_PROBLEM = 300
 """Maximum length of the message about one row, in characters."""
@@ -58,10 +60,14 @@ class SourceTable:
 class Collection:
     """Collects examples and makes their ids unique."""
 
+    joined: Joined | None = None
+    """Join two examples with the same id and texts. None: the second is a duplicate."""
     examples: dict[str, Example] = field(default_factory=dict)
     """Examples by id."""
     places: dict[tuple[str, Prompt, tuple[str, ...]], str] = field(default_factory=dict)
     """(id of the row, prompt, responses) -> location of the example."""
+    ids: dict[tuple[str, Prompt, tuple[str, ...]], str] = field(default_factory=dict)
+    """(id of the row, prompt, responses) -> id of the example."""
     num_with_id: Counter[str] = field(default_factory=Counter)
     """Id of a row -> number of further examples with this id, which get a numeric suffix."""
     first_of: dict[Prompt, str] = field(default_factory=dict)
@@ -79,11 +85,15 @@ class Collection:
         id = own_id = found.outline.id
         texts = (own_id, found.prompt, found.responses)
         if texts in self.places:
-            raise ValueError(f"duplicate of {self.places[texts]}")
+            if self.joined is None:
+                raise ValueError(f"duplicate of {self.places[texts]}")
+            self.examples[self.ids[texts]] = self.joined(self.examples[self.ids[texts]], found)
+            return
         self.places[texts] = place
         while id in self.examples:
             self.num_with_id[own_id] += 1
             id = f"{own_id}#{self.num_with_id[own_id] + 1}"
+        self.ids[texts] = id
         cluster = found.outline.cluster
         if cluster == own_id:
             cluster = self.first_of.setdefault(found.prompt, id)
@@ -111,7 +121,7 @@ def load_examples(
             raise InputError(f"--part: {benchmark.name} has no part {part!r}; choose {', '.join(benchmark.sources)}")
     wanted = tuple(dict.fromkeys(parts)) or benchmark.default_parts
     tables = _in_sources(benchmark, wanted) if data is None else _in_files(benchmark, wanted, data=data)
-    collection = Collection()
+    collection = Collection(joined=benchmark.joined)
     for table in tables:
         _collect(table, benchmark, wanted=wanted, into=collection, on_bad=on_bad)
     return list(collection.examples.values())
@@ -132,6 +142,7 @@ def _collect(
     """
     refuse_named_rows(table.rows, benchmark, source=table.source)
     _check_columns(table, benchmark)
+    leaves = [leaf for node in benchmark.sheet for leaf in _leaves(node)]
     problems: list[BadRow] = []
     others: set[str] = set()
     num_good = 0
@@ -144,7 +155,7 @@ def _collect(
             if part not in wanted:
                 others.add(part)
                 continue
-            for found in _examples_of(numbered_row.row, benchmark=benchmark, part=part):
+            for found in _examples_of(numbered_row.row, benchmark=benchmark, part=part, leaves=leaves):
                 into.add(found, place=f"row {numbered_row.number} of {table.source}")
             num_good += 1
         except InputError:
@@ -180,11 +191,11 @@ def _check_columns(table: SourceTable, benchmark: Benchmark) -> None:
             )
 
 
-def _examples_of(row: Row, *, benchmark: Benchmark, part: str) -> list[Example]:
+def _examples_of(row: Row, *, benchmark: Benchmark, part: str, leaves: Sequence[Leaf]) -> list[Example]:
     found = [neutral_example(row)] if _is_neutral(row, benchmark) else list(benchmark.examples(row, part))
     for one in found:
         check(one)
-        _check_is_in_a_metric(one.outline, benchmark=benchmark)
+        _check_is_in_a_metric(one.outline, benchmark=benchmark, leaves=leaves)
     return found
 
 
@@ -193,9 +204,8 @@ def _is_neutral(row: Row, benchmark: Benchmark) -> bool:
     return "responses" not in benchmark.columns and is_neutral(row)
 
 
-def _check_is_in_a_metric(outline: ExampleMetadata, *, benchmark: Benchmark) -> None:
+def _check_is_in_a_metric(outline: ExampleMetadata, *, benchmark: Benchmark, leaves: Sequence[Leaf]) -> None:
     """Raise ValueError if no metric includes an example. A misspelled subset would silently be missing from the tables."""
-    leaves = [leaf for node in benchmark.sheet for leaf in _leaves(node)]
     for mode in benchmark.modes or filter(None, (outline.mode,)):
         judged = JudgedExample(outline=outline, mode=mode, decisions=())
         marks = [
@@ -209,7 +219,7 @@ def _check_is_in_a_metric(outline: ExampleMetadata, *, benchmark: Benchmark) -> 
     raise ValueError(f"subset: no metric of {benchmark.name} includes the subset {outline.subset!r}")
 
 
-def _leaves(node: Node) -> Iterator[MeanMetric | FormulaMetric]:
+def _leaves(node: Node) -> Iterator[Leaf]:
     if isinstance(node, MeanMetric | FormulaMetric):
         yield node
     else:
@@ -234,6 +244,14 @@ def _part_of(row: Row, *, benchmark: Benchmark, wanted: Sequence[str], source: s
 def _in_files(benchmark: Benchmark, wanted: Sequence[str], *, data: Path) -> Iterator[SourceTable]:
     if not data.exists():
         raise InputError(f"{data}: no such file or folder")
+    snapshot = find_snapshot(data, benchmark=benchmark.name)
+    if snapshot is not None:
+        for part in wanted:
+            for path, file in snapshot.verified_files(part):
+                rows = read_rows(path)
+                rows = rows if file.split is None else _with_split(rows, file.split)
+                yield SourceTable(source=str(path), part=part, rows=rows)
+        return
     alone = len(benchmark.sources) == 1
     if not data.is_dir():
         rows = read_rows(data)
@@ -246,13 +264,13 @@ def _in_files(benchmark: Benchmark, wanted: Sequence[str], *, data: Path) -> Ite
 
 
 def _files_of(part: str, *, folder: Path, alone: bool) -> list[Path]:
-    """Return the files of a part: a file with its name, or all files in a folder with its name. `alone`: the benchmark has
+    """Return the files of a part: a file with its name, or all files below a folder with its name. `alone`: the benchmark has
     only this part, so that all files in the folder belong to it.
     """
     files = sorted(path for path in folder.iterdir() if is_row_file(path))
     found = [path for path in files if stem_of(path) == part]
     if not found and (folder / part).is_dir():
-        found = sorted(path for path in (folder / part).iterdir() if is_row_file(path))
+        found = sorted(path for path in (folder / part).rglob("*") if is_row_file(path))
     if not found and alone:
         found = files
     if not found:
@@ -293,13 +311,14 @@ def _hub_rows(source: HubSource) -> Mapping[str, Sequence[NumberedRow]]:
         raise InputError(
             "the Hugging Face hub needs datasets: pip install 'tirjudge[bench]', or give the rows with --data"
         ) from None
-    is_url = source.files is not None and "://" in source.files
+    files = [source.files] if isinstance(source.files, str) else source.files or ()
+    is_url = any("://" in file for file in files)
     every = source.split == "*"
     try:
         loaded: Any = datasets.load_dataset(
             source.id,
             name=source.config,
-            data_files=source.files,
+            data_files=list(source.files) if isinstance(source.files, tuple) else source.files,
             split=None if every else source.split,
             revision=None if is_url else source.revision,
         )

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Literal
 
 from tirjudge.basis import combined_basis
-from tirjudge.types import TIE, Basis, Judgment, Mode, Rollout
+from tirjudge.types import GOOD_SCORE, TIE, Basis, Judgment, Mode, Rollout
 from tirjudge.verdict import SCORE_DIGITS, TIED, shown_probabilities
 
 CountedOrders = Literal["first", "mean", "net", "all"]
@@ -66,6 +66,8 @@ class ScoringRule:
     """Whether to compare expected scores. False: compare the scores as the judge wrote them."""
     unscored_loses: bool = False
     """Whether a response without a score ranks below all scored responses. False: a missing score means no verdict."""
+    accept_from: float = GOOD_SCORE
+    """Lowest score that accepts a response that is scored alone and compared with no other response."""
 
 
 def credit(
@@ -75,7 +77,7 @@ def credit(
 
     Args:
         decisions: all decisions on the example, made in one mode.
-        responses: indexes of the responses to compare.
+        responses: indexes of the responses to compare. One response: it is accepted or rejected by its score.
         right: indexes of the right responses among them.
         mode: pointwise: a right response must have the highest score. Other modes: a right response must be chosen.
         counting: how orders, ties and missing verdicts count.
@@ -177,7 +179,8 @@ def _of_choices(
 def _of_scores(
     decisions: Sequence[Decision], responses: Sequence[int], *, right: frozenset[int], counting: ScoringRule
 ) -> tuple[Result, float] | None:
-    """Check whether a right response has the highest score."""
+    """Check whether a right response has the highest score. A single response must be accepted if it is right, and rejected
+    if it is wrong."""
     wanted = frozenset(responses)
     alone = [decision for decision in decisions if len(decision.shown) == 1 and wanted.issuperset(decision.shown)]
     found = scores_of(alone, expected=counting.expected)
@@ -187,6 +190,9 @@ def _of_scores(
     if not known or (len(known) < len(responses) and not counting.unscored_loses):
         return "none", counting.no_verdict
     highest = max(known.values())
+    if len(responses) == 1:
+        decided_right = (highest >= counting.accept_from) == bool(right)
+        return ("right", 1.0) if decided_right else ("wrong", 0.0)
     top = frozenset(index for index, score in known.items() if score == highest)
     share = len(top & right) / len(top)
     if share in (0.0, 1.0):

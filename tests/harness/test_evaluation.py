@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tirjudge.right import Decision, ScoringRule, over_orders
@@ -8,7 +10,7 @@ from tirjudge_harness.benchmark import Benchmark, every_pair
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.evaluation import evaluate, marks_of
 from tirjudge_harness.examples import ExampleMetadata
-from tirjudge_harness.metric_tree import FormulaMetric, Mean, MeanMetric, cells_by
+from tirjudge_harness.metric_tree import MAX_BREAKDOWN, FormulaMetric, Mean, MeanMetric, cells_by
 from tirjudge_harness.protocols import BOTH_ORDERS, OFFICIAL, PAPER, Official, find_protocol
 
 FORTH, BACK = (0, 1), (1, 0)
@@ -255,3 +257,28 @@ def test_a_judgment_in_groups_counts_for_all_votes_and_orders() -> None:
 def test_an_unsupported_mode_is_rejected() -> None:
     with pytest.raises(ValueError, match="'listwise' is not a mode of toy; choose pairwise, pointwise"):
         evaluate(TOY, [], mode=Mode.LISTWISE, protocol=OFFICIAL)
+
+
+def test_the_values_of_a_tag_become_metrics_and_of_many_the_most_frequent() -> None:
+    languages = ["de"] * 3 + ["el"] * 2 + [f"x{number}" for number in range(60)]
+    judged = [
+        replace(one, outline=replace(one.outline, tags={"language": language}))
+        for number, language in enumerate(languages)
+        for one in (pair((FORTH, number % 2), id=str(number)),)
+    ]
+    judged.append(pair((FORTH, 0), id="without a language"))
+    benchmark = Benchmark(
+        name="quiz",
+        title="Quiz",
+        citation="none",
+        sources={},
+        columns=(),
+        examples=lambda row, part: (),
+        sheet=(MeanMetric(name="all", holds=lambda mark: True),),
+        breakdown=("language",),
+    )
+    found = evaluate(benchmark, judged, mode=Mode.PAIRWISE, protocol=PAPER).figures
+    values = {figure.name: (figure.value, figure.num_marks) for figure in found}
+    assert len(values) == 1 + MAX_BREAKDOWN
+    assert values["language: de"] == (pytest.approx(2 / 3), 3)
+    assert values["language: el"] == (0.5, 2)

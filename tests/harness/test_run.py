@@ -360,6 +360,7 @@ def test_several_benchmarks_find_their_rows_by_name(tmp_path: Path) -> None:
     assert data_of("ppe", data=tmp_path, names=["llmbar", "ppe"]) == tmp_path / "ppe"
     assert data_of("ppe", data=tmp_path, names=["ppe"]) == tmp_path
     assert data_of("ppe", data=None, names=["llmbar", "ppe"]) is None
+    assert data_of("selfcheck", data=tmp_path, names=["llmbar", "selfcheck"]) is None
     with pytest.raises(InputError, match=r"has no folder rmbench and no file such as rmbench\.jsonl"):
         data_of("rmbench", data=tmp_path, names=["rmbench", "ppe"])
 

@@ -1,4 +1,5 @@
-"""CodeJudgeBench: pairs of programs, repairs or unit tests for contest problems. One of each pair passes hidden tests.
+"""CodeJudgeBench: pairs of programs, repairs or unit tests for contest problems. One of each pair passes hidden tests. In
+CodeJudgeBench-Adversarial, a model rewrote the programs without changing what they compute, to mislead judges.
 
 Each task has one split per model that wrote the answers. The official rule judges each pair in both orders and takes the
 mean over the orders. The paper does not say whether the three tasks are averaged or pooled; both values are reported.
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 from tirjudge.right import ScoringRule
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark, HubSource, Row
-from tirjudge_harness.columns import name, record, shown, text, whole
+from tirjudge_harness.columns import id_of, name, record, shown, text, whole
 from tirjudge_harness.examples import Example, example
 from tirjudge_harness.metric_tree import Mean, MeanMetric, cells_by
 from tirjudge_harness.protocols import Official
@@ -47,7 +48,8 @@ KINDS_OF_ERROR = {
 def examples(row: Row, part: str) -> Iterator[Example]:
     """Convert a row of a task to one pair."""
     split = text(row, "split") if row.get("split") is not None else ""
-    question = name(row, "question_id")
+    problem = text(row, "question_content")
+    question = name(row, "question_id") if row.get("question_id") is not None else id_of(problem)
     yield example(
         id="/".join(filter(None, (part, split, question))),
         prompt=_prompt(row, part),
@@ -90,21 +92,44 @@ def _fenced(content: str, *, language: str = "") -> str:
     return f"```{language}\n{content}\n```"
 
 
+ALL_PAIRS = MeanMetric(name="all pairs", holds=lambda mark: True)
+OFFICIAL = {
+    Mode.PAIRWISE: Official(orders="both", counting=ScoringRule(orders="mean", tie=0.0)),
+    Mode.POINTWISE: Official(counting=ScoringRule()),
+}
+
 BENCHMARK = Benchmark(
     name="codejudgebench",
     title="CodeJudgeBench",
     citation="arXiv:2507.10535",
     # The full commit hash on the hub is unknown, so no revision is pinned.
-    sources={task: HubSource(id="mattymchen/codejudgebench", config=task, split="*") for task in TASKS},
+    sources={
+        task: HubSource(id="mattymchen/codejudgebench", config=task, split="*", license="Apache-2.0") for task in TASKS
+    },
     columns=("question_id", "question_content", "difficulty", "pos_response", "neg_response"),
     examples=examples,
     sheet=(
-        MeanMetric(name="all pairs", holds=lambda mark: True),
+        ALL_PAIRS,
         Mean(name="mean of tasks", parts=cells_by("subset", TASKS)),
         *cells_by("difficulty", DIFFICULTIES),
     ),
-    official={
-        Mode.PAIRWISE: Official(orders="both", counting=ScoringRule(orders="mean", tie=0.0)),
-        Mode.POINTWISE: Official(counting=ScoringRule()),
-    },
+    official=OFFICIAL,
+)
+
+ADVERSARIAL_SPLITS = ("gemini_2.5_pro", "claude_3.7_sonnet", "gemini_2.5_flash")
+
+ADVERSARIAL = Benchmark(
+    name="codejudgebench-adversarial",
+    title="CodeJudgeBench-Adversarial",
+    citation="arXiv:2507.10535",
+    # The full commit hash on the hub is unknown, so no revision is pinned.
+    sources={"codegen": HubSource(id="mattymchen/codejudgebench-adversarial", config="codegen", split="*")},
+    columns=("question_content", "difficulty", "pos_response", "neg_response"),
+    examples=examples,
+    sheet=(
+        ALL_PAIRS,
+        Mean(name="mean of splits", parts=cells_by("split", ADVERSARIAL_SPLITS)),
+        *cells_by("difficulty", DIFFICULTIES),
+    ),
+    official=OFFICIAL,
 )

@@ -55,7 +55,9 @@ BENCHMARK = Benchmark(
     name="ifbench",
     title="IFBench (Agentic Reward Modeling)",
     citation="arXiv:2502.19328",
-    sources={"train": HubSource(id="THU-KEG/IFBench", split="train", revision=REVISION)},
+    sources={
+        "train": HubSource(id="THU-KEG/IFBench", split="train", revision=REVISION, license="Apache-2.0", num_rows=444)
+    },
     columns=("id",),
     examples=examples,
     sheet=(MeanMetric(name="overall", holds=lambda mark: True), *cells_by("subset", DIFFICULTIES)),

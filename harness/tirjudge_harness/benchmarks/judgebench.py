@@ -52,7 +52,8 @@ BENCHMARK = Benchmark(
     title="JudgeBench",
     citation="arXiv:2410.12784",
     sources={
-        split: HubSource(id="ScalerLab/JudgeBench", split=split, revision=REVISION) for split in ("gpt", "claude")
+        split: HubSource(id="ScalerLab/JudgeBench", split=split, revision=REVISION, license="MIT", num_rows=num_rows)
+        for split, num_rows in (("gpt", 350), ("claude", 270))
     },
     parts=("gpt",),
     columns=("pair_id", "source", "question", "response_A", "response_B", "label"),

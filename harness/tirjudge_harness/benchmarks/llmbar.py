@@ -26,6 +26,7 @@ FILES = {
     "manual": "Adversarial/Manual",
 }
 """Set -> folder in the git repository. The hub only has a loading script, which `datasets` does not support."""
+NUM_ROWS = dict(zip(FILES.values(), (100, 134, 92, 47, 46), strict=True))
 
 
 def examples(row: Row, part: str) -> Iterator[Example]:
@@ -41,7 +42,7 @@ def examples(row: Row, part: str) -> Iterator[Example]:
 
 def _source(folder: str) -> HubSource:
     url = f"https://raw.githubusercontent.com/princeton-nlp/LLMBar/{REVISION}/Dataset/LLMBar/{folder}/dataset.json"
-    return HubSource(id="json", split="train", files=url, revision=REVISION)
+    return HubSource(id="json", split="train", files=url, revision=REVISION, license="MIT", num_rows=NUM_ROWS[folder])
 
 
 NATURAL, *ADVERSARIAL = cells_by("subset", tuple(FILES))

@@ -27,7 +27,13 @@ from tirjudge_harness.examples import Example, ExampleMetadata, example
 from tirjudge_harness.metric_tree import FormulaMetric, Mean, cells_by
 
 SETS = {
-    part: HubSource(id=f"lmarena-ai/PPE-{name}-Best-of-K", split="train", revision=revision)
+    part: HubSource(
+        id=f"lmarena-ai/PPE-{name}-Best-of-K",
+        split="train",
+        revision=revision,
+        license="prompts: CC-BY-4.0; answers: terms of the models",
+        num_rows=507 if part == "mbpp_plus" else 512,
+    )
     for part, name, revision in (
         ("mmlu_pro", "MMLU-Pro", "d3a309b95d5a3a34efdd2b01a9e3ee10565bf0c7"),
         ("math", "MATH", "c46ce3cda5417fe8d170e992d925f93856b5db40"),

@@ -7,6 +7,7 @@ sampling and its definition of the distance from the ideal curve are not fully d
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import groupby
@@ -27,7 +28,9 @@ def area_under_roc(scores: Sequence[Score], correct: Sequence[bool]) -> float | 
     wrong = [score for score, is_right in zip(ranked, correct, strict=True) if not is_right]
     if not right or not wrong:
         return None
-    return fmean((one > other) + 0.5 * (one == other) for one in right for other in wrong)
+    wrong.sort()
+    half_wins = sum(bisect_left(wrong, one) + bisect_right(wrong, one) for one in right)
+    return half_wins / (2 * len(right) * len(wrong))
 
 
 @lru_cache(maxsize=1 << 13)

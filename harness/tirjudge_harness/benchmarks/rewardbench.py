@@ -47,7 +47,8 @@ SECTIONS = {
 }
 """Section -> subset -> weight."""
 
-PRIOR_SETS = ("anthropic_helpful", "anthropic_hhh", "shp", "summarize")
+PRIOR_SETS = {"anthropic_helpful": 6192, "anthropic_hhh": 221, "shp": 1741, "summarize": 9000}
+"""Older test sets -> number of rows."""
 
 REVISION = "168d848cdbbea9764fae4a544dc9ca1e6cca4931"
 
@@ -61,23 +62,34 @@ def examples(row: Row, part: str) -> Iterator[Example]:
     yield example(id=f"{subset}/{number}", prompt=prompt, responses=responses, correct=(0,), subset=subset)
 
 
-AVERAGE = Mean(
-    name="average",
-    parts=tuple(
-        Mean(name=section, parts=cells_by("subset", tuple(weights)), weights=tuple(map(float, weights.values())))
+def section_means(*, prefix: str = "") -> tuple[Mean, ...]:
+    """Return one metric per section. `prefix`: start of the names of sections and subsets."""
+    return tuple(
+        Mean(
+            name=f"{prefix}{section}",
+            parts=cells_by("subset", tuple(f"{prefix}{subset}" for subset in weights)),
+            weights=tuple(map(float, weights.values())),
+        )
         for section, weights in SECTIONS.items()
-    ),
-)
-PRIOR = Mean(name="Prior Sets", parts=cells_by("subset", PRIOR_SETS))
+    )
+
+
+AVERAGE = Mean(name="average", parts=section_means())
+PRIOR = Mean(name="Prior Sets", parts=cells_by("subset", tuple(PRIOR_SETS)))
 
 BENCHMARK = Benchmark(
     name="rewardbench",
     title="RewardBench",
     citation="arXiv:2403.13787",
     sources={
-        "filtered": HubSource(id="allenai/reward-bench", split="filtered", revision=REVISION),
+        "filtered": HubSource(
+            id="allenai/reward-bench", split="filtered", revision=REVISION, license="ODC-BY", num_rows=2985
+        ),
         # The commit of the prior sets is unknown.
-        **{split: HubSource(id="allenai/pref-test-sets", split=split) for split in PRIOR_SETS},
+        **{
+            split: HubSource(id="allenai/pref-test-sets", split=split, num_rows=num_rows)
+            for split, num_rows in PRIOR_SETS.items()
+        },
     },
     parts=("filtered",),
     columns=("prompt", "chosen", "rejected"),

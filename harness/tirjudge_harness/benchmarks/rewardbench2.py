@@ -126,7 +126,9 @@ BENCHMARK = Benchmark(
     name="rewardbench2",
     title="RewardBench 2",
     citation="arXiv:2506.01937",
-    sources={"test": HubSource(id="allenai/reward-bench-2", split="test", revision=REVISION)},
+    sources={
+        "test": HubSource(id="allenai/reward-bench-2", split="test", revision=REVISION, license="ODC-BY", num_rows=1865)
+    },
     columns=("id", "prompt", "chosen", "rejected", "subset"),
     examples=examples,
     modes=(Mode.LISTWISE, Mode.POINTWISE),

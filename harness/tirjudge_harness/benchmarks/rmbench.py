@@ -56,7 +56,11 @@ BENCHMARK = Benchmark(
     citation="arXiv:2410.16184",
     # The commit on the hub is unknown. The git repository THU-KEG/RM-Bench at 73c52d7b contains the same file,
     # data/total_dataset.json, and one file per domain, data/*_filtered.json, without a column for the domain.
-    sources={"total_dataset": HubSource(id="THU-KEG/RM-Bench", split="train", files="total_dataset.json")},
+    sources={
+        "total_dataset": HubSource(
+            id="THU-KEG/RM-Bench", split="train", files="total_dataset.json", license="ODC-BY", num_rows=1327
+        )
+    },
     columns=("id", "prompt", "chosen", "rejected"),
     examples=examples,
     sheet=(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tirjudge_harness.benchmarks.codejudgebench import BENCHMARK
+from tirjudge_harness.benchmarks.codejudgebench import ADVERSARIAL, BENCHMARK
 from tirjudge_harness.sources import load_examples
 
 
@@ -95,3 +95,19 @@ def test_official_rule_averages_both_orders(load, named, figures) -> None:
 def test_a_single_file_must_name_its_task(load) -> None:
     with pytest.raises(ValueError, match=r"choose one with --part, or give a folder .* codegen, coderepair, testgen"):
         load(BENCHMARK, [row("q")])
+
+
+def test_the_adversarial_pairs_are_averaged_over_splits_and_need_no_question_id(tmp_path: Path, named, figures) -> None:
+    for split, num in (("gemini_2.5_pro", 1), ("claude_3.7_sonnet", 3)):
+        rows = [{key: value for key, value in row(f"{split} {n}").items() if key != "question_id"} for n in range(num)]
+        (tmp_path / f"{split}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    examples = load_examples(ADVERSARIAL, data=tmp_path, on_bad=lambda row: pytest.fail(str(row)))
+    assert len({example.outline.id for example in examples}) == 4
+    judged = [
+        named(example, *((0, 0) if example.outline.tags["split"] == "gemini_2.5_pro" else (0, 1)))
+        for example in examples
+    ]
+    values = figures(ADVERSARIAL, judged)
+    assert values["all pairs"] == pytest.approx((1 + 3 * 0.5) / 4)
+    assert (values["gemini_2.5_pro"], values["claude_3.7_sonnet"]) == (1.0, 0.5)
+    assert values["mean of splits"] == 0.75
