@@ -224,6 +224,11 @@ class JudgeService:
         except ValueError as error:
             message = f"{error}; this server runs without --checks"
             raise Refused(invalid(message, param="mode", code="no_checks")) from error
+        try:
+            if self.judge.uses_raw_scores(request):
+                return
+        except ValueError as error:
+            raise Refused(invalid(str(error), param="tools", code="no_programs")) from error
         if not self.judge.tools and request.tools != "off":
             message = f'tools: "{request.tools}" given, but this server runs without a sandbox; use "off"'
             raise Refused(invalid(message, param="tools", code="no_sandbox"))
