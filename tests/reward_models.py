@@ -44,7 +44,7 @@ def write_reward_model(families: Families, folder: Path, *, family: str = "qwen3
         num_labels: number of outputs.
     """
     shutil.copytree(families.folder(family), folder)
-    config = families.config(family)
+    config = families.config(family) | {"head_dim": 64}  # attention of vLLM on a CPU needs at least 32
     weights = random_weights(Qwen3Config.parse(config), seed=5)
     weights.pop("lm_head.weight", None)
     rng = np.random.default_rng(7)

@@ -8,13 +8,15 @@
 Each decision uses the labels that the judge saw: A is the response that was shown first. By default, the first decision is
 about the listed order of the responses, the second about the reversed order, the third about the listed order, and so on.
 `shown` gives other orders: `[[0, 3], [3, 0]]` are the response indexes for each decision. `A>>B` equals `A>B`, `A=B` is a
-tie, and null means no verdict. `scores` has one score for each response in the listed order; null means no verdict.
+tie, and null means no verdict. `scores` has one score for each response in the listed order; null means no verdict. Scores
+are compared as they are, without rounding.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -73,7 +75,12 @@ Numbered = tuple[int, ExternalLine]
 
 
 def read_decisions(
-    path: Path, outlines: Sequence[ExampleMetadata] | None, *, mode: Mode | None = None, flipped: bool = False
+    path: Path,
+    outlines: Sequence[ExampleMetadata] | None,
+    *,
+    mode: Mode | None = None,
+    flipped: bool = False,
+    scalar: bool = False,
 ) -> list[JudgedExample]:
     """Read the decisions about each example.
 
@@ -84,6 +91,7 @@ def read_decisions(
         mode: the mode in which the examples were judged. None: pointwise for scores, listwise if more than two responses
             were shown together, and pairwise otherwise.
         flipped: whether all decisions about an example use the labels of the first presentation.
+        scalar: whether the scores are those of a scalar reward model, and not ratings.
 
     Raises:
         InputError: the file cannot be read, or a line is invalid. The message names the line.
@@ -97,6 +105,8 @@ def read_decisions(
     _reject_unknown_ids(read, known=known, path=path)
     decided = _decisions_by_id(read, known=known, flipped=flipped, path=path)
     mode = _mode(read, decided=decided, mode=mode, path=path)
+    if scalar:
+        decided = {id: [replace(one, scalar=True) for one in decisions] for id, decisions in decided.items()}
     return [
         JudgedExample(outline=outline, mode=mode, decisions=tuple(decided.get(outline.id, ()))) for outline in outlines
     ]

@@ -29,6 +29,12 @@ def score(
         bool,
         typer.Option("--flipped", help="All decisions about an example use the labels of its first order."),
     ] = False,
+    scalar: Annotated[
+        bool,
+        typer.Option(
+            "--scalar", help="The scores are those of a scalar reward model, whose ties official rules count as wrong."
+        ),
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Score verdicts of another program.
@@ -57,14 +63,14 @@ def score(
     if benchmark is None:
         if data is not None or part:
             raise InputError("--data and --part need a benchmark; name a benchmark, or remove these options")
-        labelled = add_up(read_decisions(decisions, None, mode=mode, flipped=flipped))
+        labelled = add_up(read_decisions(decisions, None, mode=mode, flipped=flipped, scalar=scalar))
         result, tables = labelled.as_json(), labelled_tables(labelled, title=decisions.name)
     else:
         with as_input_error():
             found, counting = BENCHMARKS.named(benchmark), find_protocol(protocol)
         examples, _ = load(found, data=data, parts=part or (), console=Console(stderr=True))
         outlines = [example.outline for example in examples]
-        judged = read_decisions(decisions, outlines, mode=mode, flipped=flipped)
+        judged = read_decisions(decisions, outlines, mode=mode, flipped=flipped, scalar=scalar)
         with as_input_error(decisions):
             evaluation = evaluate(found, judged, mode=judged[0].mode, protocol=counting)
         result = {"benchmark": benchmark, "protocol": protocol, **evaluation.as_json()}

@@ -82,38 +82,33 @@ class VLLM:
         self._route = "/classify"
 
     async def find_route(self) -> None:
-        """Find the route of the served model.
+        """Find the route of the served model, with a first score.
 
         Raises:
-            CheckpointError: the server has no pooling model.
+            CheckpointError: the server has no scalar reward model.
         """
-        try:
-            await self.score(PROBE)
-        except CheckpointError:
-            if not await self._lacks_route():
-                raise
-            self._route = "/pooling"
-            if await self._lacks_route():
-                raise CheckpointError(
-                    f"{self._server.url}: neither /classify nor /pooling; start vLLM with --runner pooling and a reward model"
-                ) from None
-            await self.score(PROBE)
-
-    async def _lacks_route(self) -> bool:
-        try:
-            await self._server.post(self._route, {})
-        except CheckpointError:
-            return True
-        except TurnRefused:
-            return False
-        return False
+        said = ""
+        for self._route in ("/classify", "/pooling"):
+            try:
+                answer = await self._server.post(self._route, self._body | {"messages": PROBE})
+            except CheckpointError as error:
+                said = str(error)
+            else:
+                self._read(answer)
+                return
+        raise CheckpointError(
+            f"{self._server.url}: neither /classify nor /pooling; start vLLM with --runner pooling and a reward model "
+            f"({said})"
+        )
 
     async def control_tokens(self, texts: Sequence[str]) -> ControlTokens:
         return (await self._tokenizer.control_tokens(texts)).served
 
     async def score(self, messages: Conversation) -> RawScore:
+        return self._read(await self._server.post(self._route, self._body | {"messages": messages}))
+
+    def _read(self, answer: Any) -> RawScore:
         url = f"{self._server.url}{self._route}"
-        answer = await self._server.post(self._route, {**self._body, "messages": messages})
         with reading_answer(url):
             data = answer["data"][0]
             values = data["probs"] if self._route == "/classify" else _of_last_token(data["data"])

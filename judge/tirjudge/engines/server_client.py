@@ -23,8 +23,8 @@ class ServerClient:
         timeout_s: maximum time to wait for one answer, in seconds.
         transport: httpx transport, for tests. None: the network.
 
-    All methods raise CheckpointError for 404, PromptTooLong for a text that exceeds the context, TurnRefused for another
-    request that the server rejects, and EngineUnavailable for a server that cannot be reached or fails.
+    All methods raise CheckpointError for 404 and 501, PromptTooLong for a text that exceeds the context, TurnRefused for
+    another request that the server rejects, and EngineUnavailable for a server that cannot be reached or fails.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ def _error_of(response: httpx2.Response, *, url: str) -> TirjudgeError:
     said = f"{url}: HTTP {response.status_code}"
     if response.status_code == 400 and (param in ("input_tokens", "input_text") or "context length" in message):
         return PromptTooLong(f"{url}: {message}").logged_as(said)
-    if response.status_code == 404:
+    if response.status_code in (404, 501):
         return CheckpointError(f"{url}: {message}").logged_as(said)
     if response.status_code in (400, 413, 422):
         return TurnRefused(f"{url}: HTTP {response.status_code}: {message}").logged_as(said)
