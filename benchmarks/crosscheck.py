@@ -100,8 +100,8 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def judgebench(case: Case, folder: Path) -> Iterator[Check]:
-    """Check the metrics of the official rule, computed from verdicts in both orders or from scores of reward models. A sigmoid
-    of the scores keeps their order, so it changes no metric."""
+    """Check the metrics of the official rule, computed from verdicts in both orders or from scores of reward models. A
+    sigmoid of the scores keeps their order, so it changes no metric."""
     benchmark = BENCHMARKS.named("judgebench")
     wanted = case["select"]
     rows = [row for row in _lines(_file(case, folder)) if all(row[key] == wanted[key] for key in wanted)]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shutil
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.numpy import save_file
 
 from tests.clients.wheels import wheel
 from tests.families.models import Families, families
 from tests.reward_models import ASKED, MAX_TOKENS, write_reward_model
 from tests.reward_servers import Classifier
 from tests.vllm.server import VLLMServer, vllm_server
+from tirjudge.engines.checkpoint import read_safetensors
 from tirjudge.engines.scalar import conversation
 from tirjudge.errors import CheckpointError, PromptTooLong
 from tirjudge.judge import Judge
@@ -86,22 +90,32 @@ async def test_unknown_names_and_text_generators_are_refused(reward_server: VLLM
     assert "--runner pooling" in await refused(f"classify:{server.url}")
 
 
-async def test_scores_of_each_token_and_embeddings(python: Path, folder: Path, tmp_path: Path) -> None:
-    """`/pooling` with the outputs of each token gives the score of the last one; an embedding model is refused."""
-    options: dict[str, list[str]] = {
-        "token": ["--runner", "pooling", "--pooler-config", '{"task": "token_classify"}'],
-        "embed": ["--runner", "pooling", "--convert", "embed"],
-    }
+async def test_the_score_of_the_last_token_counts(python: Path, folder: Path, tmp_path: Path) -> None:
+    """`/pooling` with the outputs of each token."""
+    options = ["--runner", "pooling", "--pooler-config", '{"task": "token_classify"}']
     async with open_judge(f"sequence:{folder}", tools=[]) as judge:
         expected = await judge.engine.score(*_first())
-    with vllm_server(python, model=folder, log=tmp_path / "token", options=options["token"], generates=False) as tokens:
+    with vllm_server(python, model=folder, log=tmp_path / "log", options=options, generates=False) as tokens:
         async with open_judge(f"classify:{tokens.url}", tools=[]) as judge:
-            assert (await judge.engine.score(*_first())).value == pytest.approx(expected.value, abs=CLOSE)
+            found = await judge.engine.score(*_first())
+    assert found.value == pytest.approx(expected.value, abs=CLOSE)
+    assert found.num_tokens == expected.num_tokens
+
+
+async def test_an_embedding_model_is_refused(python: Path, folder: Path, tmp_path: Path) -> None:
+    model = Path(shutil.copytree(folder, tmp_path / "model"))
+    config = json.loads((model / "config.json").read_text())
+    changed = {"architectures": ["Qwen3ForCausalLM"], "tie_word_embeddings": True}
+    (model / "config.json").write_text(json.dumps(config | changed))
+    weights = read_safetensors(model / "model.safetensors")
+    del weights["score.weight"]
+    save_file(dict(weights), model / "model.safetensors")
+    options = ["--runner", "pooling", "--convert", "embed"]
     with (
-        vllm_server(python, model=folder, log=tmp_path / "embed", options=options["embed"], generates=False) as embeds,
+        vllm_server(python, model=model, log=tmp_path / "log", options=options, generates=False) as embeddings,
         pytest.raises(CheckpointError, match="numbers per text"),
     ):
-        async with open_judge(f"classify:{embeds.url}", tools=[]):
+        async with open_judge(f"classify:{embeddings.url}", tools=[]):
             raise AssertionError
 
 
