@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -96,6 +96,8 @@ async def run_benchmark(benchmark: Benchmark, *, out: Path, settings: RunSetting
         RunStopped: the judge is unavailable, or the disk is full.
     """
     examples, num_bad_rows = load(benchmark, data=settings.data, parts=settings.parts, console=context.console)
+    sampling = benchmark.sampling(settings.protocol, mode=settings.mode or benchmark.default_mode)
+    context = replace(context, opened=context.opened.sampled_as(sampling))
     plan = plan_run(benchmark, examples, opened=context.opened, settings=settings, num_bad_rows=num_bad_rows)
     return await judge_plan(plan, benchmark=benchmark, out=out, context=context)
 

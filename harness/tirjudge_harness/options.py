@@ -100,7 +100,7 @@ Documents = Annotated[
         "example's id has the documents of that example. Default: no documents.",
     ),
 ]
-ProtocolName = Annotated[str, typer.Option("--protocol", help="paper, official, both_orders or votes=N.")]
+ProtocolName = Annotated[str, typer.Option("--protocol", help="paper, official, single_game, both_orders or votes=N.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +166,13 @@ class AskOptions:
         ),
     ] = None
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of orders and samples.")] = 0
+    force_verdict: Annotated[
+        bool,
+        typer.Option(
+            "--force-verdict/--no-force-verdict",
+            help="Whether a verdict is forced if the model gives none. Default: it is.",
+        ),
+    ] = True
 
     @property
     def fields(self) -> dict[str, Any]:

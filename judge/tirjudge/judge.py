@@ -277,7 +277,9 @@ class Judge:
                 responses=shown_responses(request, labels=self.format.labels(request.mode, len(order)), order=order),
             ),
             profile=self.profile,
-            sampling=Sampling(max_tokens=0, temperature=temperature, seed=seed, logprobs=logprobs),
+            sampling=Sampling(
+                max_tokens=0, temperature=temperature, top_p=self.profile.top_p, seed=seed, logprobs=logprobs
+            ),
             session=session,
             max_tool_calls=request.max_tool_calls,
             force_verdict=request.force_verdict,

@@ -1,7 +1,8 @@
 """CodeJudgeBench: pairs of programs, repairs or unit tests for contest problems. One of each pair passes hidden tests.
 
 Each task has one split per model that wrote the answers. The official rule judges each pair in both orders and takes the
-mean over the orders. The paper does not say whether the three tasks are averaged or pooled; both values are reported.
+mean over the orders; a tie and a missing verdict count as wrong. The paper does not say whether the three tasks are averaged
+or pooled; both values are reported.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.columns import name, record, shown, text, whole
 from tirjudge_harness.examples import Example, example
 from tirjudge_harness.metric_tree import Mean, MeanMetric, cells_by
-from tirjudge_harness.protocols import Official
+from tirjudge_harness.protocols import Official, OfficialSampling
 
 TASKS = ("codegen", "coderepair", "testgen")
 DIFFICULTIES = ("easy", "medium", "hard")
@@ -104,7 +105,11 @@ BENCHMARK = Benchmark(
         *cells_by("difficulty", DIFFICULTIES),
     ),
     official={
-        Mode.PAIRWISE: Official(orders="both", counting=ScoringRule(orders="mean", tie=0.0)),
+        Mode.PAIRWISE: Official(
+            orders="both",
+            counting=ScoringRule(orders="mean", tie=0.0),
+            sampling=OfficialSampling(temperature=0.6, top_p=0.95, max_tokens=32_768),
+        ),
         Mode.POINTWISE: Official(counting=ScoringRule()),
     },
 )
