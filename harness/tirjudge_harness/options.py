@@ -176,8 +176,11 @@ class AskOptions:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Return the options that are given, as keyword arguments for settings and requests."""
+        """Return the options that are given, as keyword arguments for settings and requests. Forced verdicts are their
+        default."""
         given = {name: value for name, value in asdict(self).items() if value is not None}
+        if self.force_verdict:
+            del given["force_verdict"]
         return {name: value.value if isinstance(value, StrEnum) else value for name, value in given.items()}
 
 

@@ -41,7 +41,7 @@ async def test_judgments_have_raw_scores(client: httpx2.AsyncClient) -> None:
 
 
 @pytest.mark.parametrize("mode", ["pointwise", "expected_score"])
-async def test_rewards_are_raw_whatever_the_scale(client: httpx2.AsyncClient, mode: str) -> None:
+async def test_rewards_are_raw_on_every_scale(client: httpx2.AsyncClient, mode: str) -> None:
     answer = await post(client, "/v1/reward", {"mode": mode, "prompt": "Hi", "responses": ["bad", "great"]})
     rewards = answer["data"][0]["rewards"]
     assert [one["reward"] for one in rewards] == [one["score"] for one in rewards] == [-3.125, 17.25]
