@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -99,7 +100,8 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def judgebench(case: Case, folder: Path) -> Iterator[Check]:
-    """Check the metrics of the official rule, computed from verdicts in both orders or from scores of reward models."""
+    """Check the metrics of the official rule, computed from verdicts in both orders or from scores of reward models. A
+    sigmoid of the scores keeps their order, so it changes no metric."""
     benchmark = BENCHMARKS.named("judgebench")
     wanted = case["select"]
     rows = [row for row in _lines(_file(case, folder)) if all(row[key] == wanted[key] for key in wanted)]
@@ -108,12 +110,15 @@ def judgebench(case: Case, folder: Path) -> Iterator[Check]:
         made = {**row, "question": row["pair_id"], "response_A": "A", "response_B": "B"}
         outlines += [example.outline for example in benchmark.examples(made, row["split"])]
     macro = Mean(name="macro", parts=benchmark.sheet[1:])
-    for field in ("decisions", "scores"):
+    for kind in ("decisions", "scores", "sigmoid of scores"):
+        field = kind.removeprefix("sigmoid of ")
         if rows[0][field] is None:
             continue
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
             # Both orders of a pair have the same scores, swapped.
             said = [row[field] if field == "decisions" else row[field][0] for row in rows]
+            if kind != field:
+                said = [[1 / (1 + math.exp(-score)) for score in one] for one in said]
             lines = [{"id": row["pair_id"], field: one} for row, one in zip(rows, said, strict=True)]
             file.writelines(json.dumps(line) + "\n" for line in lines)
             file.flush()
@@ -122,11 +127,11 @@ def judgebench(case: Case, folder: Path) -> Iterator[Check]:
         ours = {figure.name: 100 * (figure.value or 0.0) for figure in evaluation.figures}
         ours["macro"] = 100 * value(macro, evaluation.marks)
         for name, official in case["official_code_output"].items():
-            yield compared(case["id"], f"{name}, {field}", published=official, ours=ours[name], digits=2)
+            yield compared(case["id"], f"{name}, {kind}", published=official, ours=ours[name], digits=2)
         printed = case.get("published", {})
         for name in printed:
             reason = ROUNDED_TWICE if name == "macro" and _is_mean_of_others(printed) else ""
-            figure = f"{name}, {field}, printed"
+            figure = f"{name}, {kind}, printed"
             yield compared(case["id"], figure, published=printed[name], ours=ours[name], digits=1, reason=reason)
 
 

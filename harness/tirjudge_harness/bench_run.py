@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -138,6 +138,8 @@ async def run_data(data: RunData, *, out: Path, settings: RunSettings, context: 
         InputError: the folder belongs to another run.
         RunStopped: the judge is unavailable, or the disk is full.
     """
+    sampling = data.benchmark.sampling(settings.protocol, mode=settings.mode or data.benchmark.default_mode)
+    context = replace(context, opened=context.opened.sampled_as(sampling))
     plan = data.plan(opened=context.opened, settings=settings)
     return await judge_plan(plan, benchmark=data.benchmark, out=out, context=context)
 

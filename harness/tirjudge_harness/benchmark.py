@@ -11,7 +11,7 @@ from tirjudge.right import ScoringRule
 from tirjudge.types import Mode
 from tirjudge_harness.examples import Example, ExampleMetadata
 from tirjudge_harness.metric_tree import Node
-from tirjudge_harness.protocols import DEFAULT_OFFICIAL, DEFAULT_RULE, Official, Protocol
+from tirjudge_harness.protocols import DEFAULT_OFFICIAL, DEFAULT_RULE, Official, OfficialSampling, Protocol
 
 Row = Mapping[str, Any]
 Compared = Callable[[ExampleMetadata, Mode], list[tuple[int, ...]]]
@@ -97,8 +97,9 @@ class Benchmark:
     accepts or rejects it."""
     joined: Joined | None = None
     """Join two examples with the same id and texts, such as two votes on one pair. None: the second is a duplicate."""
-    official: Mapping[Mode, Official] = field(default_factory=lambda: DEFAULT_OFFICIAL)
-    """The official rule for each mode. A missing mode uses the default rule: one order, a tie counts as 0.5."""
+    official: Mapping[Mode | None, Official] = field(default_factory=lambda: DEFAULT_OFFICIAL)
+    """The official rule for each mode of a run; None: each example has its own mode. A missing mode uses the default rule:
+    one order, a tie counts as 0.5."""
 
     @property
     def default_parts(self) -> tuple[str, ...]:
@@ -131,8 +132,16 @@ class Benchmark:
     def rule(self, protocol: Protocol, *, mode: Mode | None) -> tuple[Literal["single", "both"], ScoringRule]:
         """Return the orders to request and the scoring rule, under a protocol. `mode`: the mode of the run, or None if
         each example names its own."""
-        own = DEFAULT_RULE if mode is None else self.official.get(mode, DEFAULT_RULE)
+        own = self.official_for(mode)
         return (own.orders, own.counting) if protocol.counting is None else (protocol.orders, protocol.counting)
+
+    def official_for(self, mode: Mode | None) -> Official:
+        """Return the official rule for the mode of a run. None: each example has its own mode."""
+        return self.official.get(mode, DEFAULT_RULE)
+
+    def sampling(self, protocol: Protocol, *, mode: Mode | None) -> OfficialSampling | None:
+        """Return how answers are sampled under a protocol. None: as the request and the profile of the judge say."""
+        return self.official_for(mode).sampling if protocol.counting is None else None
 
     def asked(self, outline: ExampleMetadata, *, mode: Mode) -> list[tuple[int, ...]]:
         """Return the response indexes of each request about an example: each response alone, or each comparison."""

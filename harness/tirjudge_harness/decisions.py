@@ -27,7 +27,9 @@ class JudgedExample:
         start = 0
         for judgment in self.judgments:
             is_whole = start < len(self.decisions) and self.decisions[start].whole
-            num_separate = len(judgment.checks if judgment.decided_by_checks else judgment.rollouts)
+            num_separate = len(
+                judgment.rollouts if not judgment.decided_as_whole else judgment.raw_scores or judgment.checks
+            )
             end = start + (1 if is_whole else num_separate)
             yield judgment, self.decisions[start:end]
             start = end

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from tirjudge.right import ScoringRule, basis_of_counted, choice_of, credit, decided_by_order
+from tirjudge.right import Decision, ScoringRule, basis_of_counted, choice_of, credit, decided_by_order
 from tirjudge.selective import SelectiveAccuracy, selective_accuracy
 from tirjudge.types import Mode
 from tirjudge.verdict import votes_still_needed
@@ -49,7 +49,10 @@ class Evaluation:
     """The result of a judge on a benchmark."""
 
     figures: list[MetricValue]
-    """Values of the metric tree with intervals, each metric before its parts."""
+    """Values of the metric tree with intervals, each metric before its parts. Forced verdicts count like others."""
+    unforced: list[MetricValue]
+    """The same values if each forced verdict counts as none, with the credit that the official rule gives to no verdict.
+    Empty: no verdict was forced."""
     marks: list[ComparisonScore]
     """One score per comparison."""
     counts: EvaluationCounts
@@ -63,6 +66,7 @@ class Evaluation:
         """Return metric values, counts and selective accuracy; rates are from 0 to 1."""
         return {
             "figures": [asdict(figure) for figure in self.figures],
+            **({"unforced_figures": [asdict(figure) for figure in self.unforced]} if self.unforced else {}),
             "counts": asdict(self.counts),
             "selective": self.selective.as_json(),
         }
@@ -87,12 +91,15 @@ def evaluate(
 
     orders, counting = benchmark.rule(protocol, mode=mode)
     marks: list[ComparisonScore] = []
+    unforced_marks: list[ComparisonScore] = []
+    without_forced = replace(counting, no_verdict=benchmark.official_for(mode).counting.no_verdict)
     missing = 0
     for one in judged:
         scorable = [pair for pair in benchmark.compared(one.outline, one.mode) if _is_scorable(one, pair)]
         enough = [pair for pair in scorable if _is_enough(one, pair, orders=orders, votes=protocol.votes)]
         earned = marks_of(one, compared=enough, counting=counting)
         marks += earned
+        unforced_marks += marks_of(_unforced(one), compared=enough, counting=without_forced)
         missing += len(scorable) - len(earned)
     if missing and not marks and any(one.decisions for one in judged):
         shows = "two opposite orders" if orders == "both" else "one order"
@@ -100,9 +107,24 @@ def evaluate(
         raise ValueError(
             f"protocol: {protocol.name} needs {shows}{votes} for each comparison; none of the {missing} comparisons has that"
         )
+    found = [one for one in judged if one.decisions]
+    counts = _counts(marks, judged=judged, missing=missing)
     sheet = (*benchmark.sheet, *(cell for tag in benchmark.breakdown for cell in breakdown_by(tag, marks)))
-    figures = figures_of(sheet, marks, [one for one in judged if one.decisions])
-    return Evaluation(figures=figures, marks=marks, counts=_counts(marks, judged=judged, missing=missing))
+    return Evaluation(
+        figures=figures_of(sheet, marks, found),
+        unforced=figures_of(sheet, unforced_marks, list(map(_unforced, found))) if counts.forced else [],
+        marks=marks,
+        counts=counts,
+    )
+
+
+def _unforced(judged: JudgedExample) -> JudgedExample:
+    """Return an example whose forced decisions have no verdict."""
+    kept = [
+        Decision(shown=one.shown, forced=True, whole=one.whole, scalar=one.scalar) if one.forced else one
+        for one in judged.decisions
+    ]
+    return replace(judged, decisions=tuple(kept))
 
 
 def marks_of(

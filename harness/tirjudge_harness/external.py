@@ -8,13 +8,16 @@
 Each decision uses the labels that the judge saw: A is the response that was shown first. By default, the first decision is
 about the listed order of the responses, the second about the reversed order, the third about the listed order, and so on.
 `shown` gives other orders: `[[0, 3], [3, 0]]` are the response indexes for each decision. `A>>B` equals `A>B`, `A=B` is a
-tie, and null means no verdict. `scores` has one score for each response in the listed order; null means no verdict.
+tie, and null means no verdict. `scores` has one score for each response in the listed order; null means no verdict. Scores
+are compared as they are, without rounding.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -73,7 +76,13 @@ Numbered = tuple[int, ExternalLine]
 
 
 def read_decisions(
-    path: Path, outlines: Sequence[ExampleMetadata] | None, *, mode: Mode | None = None, flipped: bool = False
+    path: Path,
+    outlines: Sequence[ExampleMetadata] | None,
+    *,
+    mode: Mode | None = None,
+    flipped: bool = False,
+    scalar: bool = False,
+    on_junk: Callable[[str], None] | None = None,
 ) -> list[JudgedExample]:
     """Read the decisions about each example.
 
@@ -84,6 +93,9 @@ def read_decisions(
         mode: the mode in which the examples were judged. None: pointwise for scores, listwise if more than two responses
             were shown together, and pairwise otherwise.
         flipped: whether all decisions about an example use the labels of the first presentation.
+        scalar: whether the scores are those of a scalar reward model, and not ratings.
+        on_junk: called with a message for each decision that is none of those offered, such as `A>A`, which then counts as no
+            verdict. None: such a decision is an error.
 
     Raises:
         InputError: the file cannot be read, or a line is invalid. The message names the line.
@@ -95,15 +107,22 @@ def read_decisions(
         outlines = _labeled_outlines(read, path=path)
     known = {outline.id: outline for outline in outlines}
     _reject_unknown_ids(read, known=known, path=path)
-    decided = _decisions_by_id(read, known=known, flipped=flipped, path=path)
+    decided = _decisions_by_id(read, known=known, flipped=flipped, path=path, on_junk=on_junk)
     mode = _mode(read, decided=decided, mode=mode, path=path)
+    if scalar:
+        decided = {id: [replace(one, scalar=True) for one in decisions] for id, decisions in decided.items()}
     return [
         JudgedExample(outline=outline, mode=mode, decisions=tuple(decided.get(outline.id, ()))) for outline in outlines
     ]
 
 
 def _decisions_by_id(
-    read: Sequence[Numbered], *, known: Mapping[str, ExampleMetadata], flipped: bool, path: Path
+    read: Sequence[Numbered],
+    *,
+    known: Mapping[str, ExampleMetadata],
+    flipped: bool,
+    path: Path,
+    on_junk: Callable[[str], None] | None,
 ) -> dict[str, list[Decision]]:
     """Return the decisions by example id. An example may have several lines with different values of `shown`."""
     decided: dict[str, list[Decision]] = {}
@@ -112,9 +131,15 @@ def _decisions_by_id(
         if (other := places.setdefault((str(line.id), repr(line.shown)), number)) != number:
             raise InputError(f"{path}: lines {other} and {number} have the same id, {line.id!r}")
         outline = known[str(line.id)]
-        with as_input_error(f"{path}, line {number}"):
-            decided.setdefault(outline.id, []).extend(_decisions(line, outline=outline, flipped=flipped))
+        place = f"{path}, line {number}"
+        with as_input_error(place):
+            told = None if on_junk is None else partial(_tell_junk, on_junk, place)
+            decided.setdefault(outline.id, []).extend(_decisions(line, outline=outline, flipped=flipped, on_junk=told))
     return decided
+
+
+def _tell_junk(on_junk: Callable[[str], None], place: str, problem: str) -> None:
+    on_junk(f"{place}: {problem}")
 
 
 def _parsed(content: bytes, *, place: str) -> ExternalLine:
@@ -191,7 +216,9 @@ def _labeled_outline(line: ExternalLine) -> ExampleMetadata:
     )
 
 
-def _decisions(line: ExternalLine, *, outline: ExampleMetadata, flipped: bool) -> list[Decision]:
+def _decisions(
+    line: ExternalLine, *, outline: ExampleMetadata, flipped: bool, on_junk: Callable[[str], None] | None
+) -> list[Decision]:
     """Return the decisions of one line.
 
     Raises:
@@ -212,8 +239,13 @@ def _decisions(line: ExternalLine, *, outline: ExampleMetadata, flipped: bool) -
             )
     decisions: list[Decision] = []
     for place, (text, look) in enumerate(zip(line.decisions or [], looks, strict=True)):
-        with as_input_error(f"decisions[{place}]"):
+        try:
             best = None if text is None else chosen(text, shown=looks[0] if flipped else look)
+        except ValueError as error:
+            if on_junk is None:
+                raise ValueError(f"decisions[{place}]: {error}") from error
+            on_junk(f"decisions[{place}]: {error}")
+            text = best = None
         decisions.append(Decision(shown=look, best=best, tied=text is not None and best is None))
     return decisions
 

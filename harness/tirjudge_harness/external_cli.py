@@ -24,10 +24,16 @@ def score(
     data: Data = None,
     part: Parts = None,
     mode: Annotated[Mode | None, typer.Option(help="Default: detected from the file.")] = None,
-    protocol: Annotated[str, typer.Option(help="official, paper, both_orders or votes=N.")] = "official",
+    protocol: Annotated[str, typer.Option(help="official, paper, single_game, both_orders or votes=N.")] = "official",
     flipped: Annotated[
         bool,
         typer.Option("--flipped", help="All decisions about an example use the labels of its first order."),
+    ] = False,
+    scalar: Annotated[
+        bool,
+        typer.Option(
+            "--scalar", help="The scores are those of a scalar reward model, whose ties official rules count as wrong."
+        ),
     ] = False,
     json: AsJson = False,
 ) -> None:
@@ -50,6 +56,7 @@ def score(
     from tirjudge_harness.external import read_decisions
     from tirjudge_harness.items import InputError, as_input_error
     from tirjudge_harness.labelled import add_up
+    from tirjudge_harness.progress import print_some
     from tirjudge_harness.protocols import find_protocol
     from tirjudge_harness.reports.evaluated import evaluation_table, labelled_tables
     from tirjudge_harness.reports.formats import print_table
@@ -57,17 +64,25 @@ def score(
     if benchmark is None:
         if data is not None or part:
             raise InputError("--data and --part need a benchmark; name a benchmark, or remove these options")
-        labelled = add_up(read_decisions(decisions, None, mode=mode, flipped=flipped))
+        labelled = add_up(read_decisions(decisions, None, mode=mode, flipped=flipped, scalar=scalar))
         result, tables = labelled.as_json(), labelled_tables(labelled, title=decisions.name)
     else:
         with as_input_error():
             found, counting = BENCHMARKS.named(benchmark), find_protocol(protocol)
         examples = load(found, data=data, parts=part or (), console=Console(stderr=True)).examples
         outlines = [example.outline for example in examples]
-        judged = read_decisions(decisions, outlines, mode=mode, flipped=flipped)
+        junk: list[str] = []
+        ignores = counting.counting is None and any(one.ignores_junk for one in found.official.values())
+        judged = read_decisions(
+            decisions, outlines, mode=mode, flipped=flipped, scalar=scalar, on_junk=junk.append if ignores else None
+        )
+        if junk:
+            console = Console(stderr=True)
+            console.print(f"{len(junk)} decisions that were not offered count as no verdict, as in the official code:")
+            print_some(junk, console=console, rest="more decisions")
         with as_input_error(decisions):
             evaluation = evaluate(found, judged, mode=judged[0].mode, protocol=counting)
-        result = {"benchmark": benchmark, "protocol": protocol, **evaluation.as_json()}
+        result = {"benchmark": benchmark, "protocol": protocol, "ignored_decisions": len(junk), **evaluation.as_json()}
         tables = [evaluation_table(evaluation, title=f"{found.title}, {protocol}")]
     if json:
         typer.echo(dumps(result))

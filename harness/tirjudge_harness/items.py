@@ -96,11 +96,14 @@ class JudgeSettings:
     seed: int = 0
     require: str | None = None
     min_confidence: float | None = None
+    force_verdict: bool = True
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """Return the settings as JSON data. Requirements that are not given are omitted, as in older files."""
+        """Return the settings as JSON data. Requirements that are not given and forced verdicts are omitted, as in older
+        files."""
         unset = {name for name in ("require", "min_confidence") if getattr(self, name) is None}
+        unset |= {"force_verdict"} if self.force_verdict else set()
         return {name: value for name, value in asdict(self).items() if name not in unset}
 
     def request(self, item: JudgeItem) -> JudgeRequest:
@@ -121,6 +124,7 @@ class JudgeSettings:
                 "seed": self.seed,
                 "require": self.require,
                 "min_confidence": self.min_confidence,
+                "force_verdict": self.force_verdict,
             }
         )
 

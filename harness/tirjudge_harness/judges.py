@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -16,6 +16,7 @@ from tirjudge.opening import BUNDLED, address_of, open_judge
 from tirjudge.template_options import parse_options
 from tirjudge.tools.base import ToolOptions
 from tirjudge_harness.items import InputError, as_input_error
+from tirjudge_harness.protocols import OfficialSampling
 from tirjudge_harness.runner import JudgeOne
 
 if TYPE_CHECKING:
@@ -52,6 +53,22 @@ class OpenJudge:
     """Name -> version of the functions that programs may call."""
     checks: Mapping[str, str] = field(default_factory=dict)
     """Name -> SHA-256 of the checks of responses."""
+    sampling: OfficialSampling | None = None
+    """Sampling of the official code of a benchmark, which replaces that of the profile. None: not replaced."""
+
+    def sampled_as(self, sampling: OfficialSampling | None) -> OpenJudge:
+        """Return the judge with the sampling of official code. It is unchanged without one, behind a server, and if its model
+        writes no text."""
+        if sampling is None or self.local is None or not self.local.engine.facts.generates:
+            return self
+        limits = (
+            {}
+            if sampling.max_tokens is None
+            else dict.fromkeys(("rollout_tokens", "thinking_tokens"), sampling.max_tokens)
+        )
+        profile = self.local.profile.model_copy(update={"top_p": sampling.top_p, **limits})
+        local = replace(self.local, profile=profile)
+        return replace(self, local=local, judge=local.judge, sampling=sampling)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -63,6 +80,8 @@ class OpenJudge:
             known["functions"] = dict(self.functions)
         if self.checks:
             known["checks"] = dict(self.checks)
+        if self.sampling is not None:
+            known["sampling"] = asdict(self.sampling)
         if self.fingerprint is not None:
             return {"model": self.model, "fingerprint": self.fingerprint, **known}
         return {"kind": self.kind, "url": self.url, "model": self.model, **known}

@@ -118,7 +118,7 @@ MinAccuracy = Annotated[
     float | None,
     typer.Option("--min-accuracy", min=0.0, max=1.0, help="Exit with 1 if the main figure is lower, such as 0.8."),
 ]
-ProtocolName = Annotated[str, typer.Option("--protocol", help="paper, official, both_orders or votes=N.")]
+ProtocolName = Annotated[str, typer.Option("--protocol", help="paper, official, single_game, both_orders or votes=N.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,11 +184,21 @@ class AskOptions:
         ),
     ] = None
     seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Seed of orders and samples.")] = 0
+    force_verdict: Annotated[
+        bool,
+        typer.Option(
+            "--force-verdict/--no-force-verdict",
+            help="Whether a verdict is forced if the model gives none. Default: it is.",
+        ),
+    ] = True
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Return the options that are given, as keyword arguments for settings and requests."""
+        """Return the options that are given, as keyword arguments for settings and requests. Forced verdicts are their
+        default."""
         given = {name: value for name, value in asdict(self).items() if value is not None}
+        if self.force_verdict:
+            del given["force_verdict"]
         return {name: value.value if isinstance(value, StrEnum) else value for name, value in given.items()}
 
 

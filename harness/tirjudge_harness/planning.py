@@ -49,6 +49,8 @@ class RunSettings:
     """Requirement on verdicts, as in a `JudgeRequest`."""
     min_confidence: float | None = None
     """Minimum confidence of verdicts, as in a `JudgeRequest`."""
+    force_verdict: bool = True
+    """Whether to force verdicts, as in a `JudgeRequest`."""
     seed: int = 0
     parts: tuple[str, ...] = ()
     """Parts to judge. Empty: the default parts of the benchmark."""
@@ -116,7 +118,15 @@ def plan_run(
             for responses in benchmark.asked(example.outline, mode=mode):
                 store = None if documents is None else documents.of(example.outline.id)
                 evidence = example.evidence if store is None else (*example.evidence, store)
-                request = _request(example, responses, evidence=evidence, mode=mode, orders=orders, settings=settings)
+                request = _request(
+                    example,
+                    responses,
+                    evidence=evidence,
+                    mode=mode,
+                    orders=orders,
+                    settings=settings,
+                    temperature=None if opened.sampling is None else opened.sampling.temperature,
+                )
                 key = key_of(request, identity=opened.identity)
                 requests[key] = request
                 asked.append(AskedComparison(responses=responses, key=key))
@@ -132,6 +142,8 @@ def plan_run(
         max_tool_calls=settings.max_tool_calls,
         require=settings.require,
         min_confidence=settings.min_confidence,
+        force_verdict=settings.force_verdict,
+        sampling=opened.sampling,
         seed=settings.seed,
         judge=JudgeManifest.of(opened),
         data=_data(benchmark, chosen, settings=settings, documents=documents).model_copy(
@@ -200,6 +212,7 @@ def _request(
     mode: Mode,
     orders: Literal["single", "both"],
     settings: RunSettings,
+    temperature: float | None,
 ) -> JudgeRequest:
     try:
         return JudgeRequest(
@@ -216,6 +229,8 @@ def _request(
             max_tool_calls=settings.max_tool_calls,
             require=settings.require,
             min_confidence=settings.min_confidence,
+            force_verdict=settings.force_verdict,
+            temperature=temperature,
             seed=settings.seed,
         )
     except ValidationError as error:

@@ -24,7 +24,7 @@ from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import Example, ExampleMetadata
 from tirjudge_harness.items import InputError
 from tirjudge_harness.own_data.mapping import ColumnMapping
-from tirjudge_harness.protocols import Protocol, find_protocol
+from tirjudge_harness.protocols import OfficialSampling, Protocol, find_protocol
 from tirjudge_harness.run_store import (
     JOURNAL,
     Failure,
@@ -116,6 +116,10 @@ class RunManifest(StoredModel):
     """Requirement on verdicts. None (omitted from JSON): none."""
     min_confidence: float | None = Field(default=None, exclude_if=is_none)
     """Minimum confidence of verdicts. None (omitted from JSON): none."""
+    force_verdict: bool = Field(default=True, exclude_if=lambda forces: forces)
+    """Whether verdicts are forced from rollouts without one. True is omitted from JSON."""
+    sampling: OfficialSampling | None = Field(default=None, exclude_if=is_none)
+    """Sampling of the official code of the benchmark. None (omitted from JSON): that of the judge."""
     seed: int = 0
     judge: JudgeManifest
     data: DataManifest

@@ -29,6 +29,10 @@ class Summary:
     """Mean score of the scored judgments."""
     interval: tuple[float, float] | None
     """Wilson's 95 % interval of the accuracy."""
+    num_forced: int
+    """Judgments whose verdict was forced, in part or as a whole."""
+    unforced_accuracy: float | None
+    """Accuracy if these count as no verdict, which is wrong. None: no scored verdict was forced."""
     selective: SelectiveAccuracy
     """Coverage, and accuracy over the scored judgments with a verdict."""
     num_ties: int
@@ -70,6 +74,11 @@ def summarize(
     """
     judgments = [record.judgment for record in records if record.judgment is not None]
     correct = [record.correct for record in records if record.correct is not None]
+    unforced = [
+        record.correct
+        for record in records
+        if record.correct is not None and (record.judgment is None or not record.judgment.verdict.forced)
+    ]
     rollouts = [rollout for judgment in judgments for rollout in judgment.rollouts]
     outcomes = [rollout.outcomes for rollout in rollouts]
     num_programs = sum(map(len, outcomes))
@@ -81,6 +90,8 @@ def summarize(
         num_scored=len(correct),
         accuracy=ratio(sum(correct), of=len(correct)),
         interval=wilson_interval(sum(correct), num_trials=len(correct)) if correct else None,
+        num_forced=sum(judgment.verdict.forced for judgment in judgments),
+        unforced_accuracy=ratio(sum(unforced), of=len(correct)) if len(unforced) < len(correct) else None,
         selective=selective_accuracy(
             GradedItem.of(record.judgment, credit=record.correct)
             for record in records
@@ -140,6 +151,11 @@ def summary_table(summary: Summary) -> Table:
         ("failed, will be retried", str(summary.num_failed)),
         ("malformed lines", str(summary.num_malformed)),
         (f"accuracy over {summary.num_scored}", accuracy),
+        *(
+            []
+            if summary.unforced_accuracy is None
+            else [(f"accuracy, {summary.num_forced} forced as none", _percent(summary.unforced_accuracy))]
+        ),
         *_selective(summary.selective),
         ("ties", str(summary.num_ties)),
         ("abstentions", str(summary.num_abstentions)),

@@ -47,6 +47,7 @@ class ChatTemplate:
 
     Attributes:
         source: the template.
+        special_tokens: special tokens that the template may use, by name.
         kwargs: the options.
 
     Raises:
@@ -64,7 +65,7 @@ class ChatTemplate:
     ) -> None:
         self.source = source
         self._origin = origin
-        self._special_tokens = dict(special_tokens or {})
+        self.special_tokens = dict(special_tokens or {})
         try:
             self._template = _compiled(source)
         except TemplateSyntaxError as error:
@@ -147,7 +148,7 @@ class ChatTemplate:
         Raises:
             CheckpointError: the template cannot be rendered with them, or an option has a reserved name.
         """
-        return ChatTemplate(self.source, special_tokens=self._special_tokens, kwargs=kwargs, origin=self._origin)
+        return ChatTemplate(self.source, special_tokens=self.special_tokens, kwargs=kwargs, origin=self._origin)
 
     @cached_property
     def tags(self) -> frozenset[str]:
@@ -173,7 +174,7 @@ class ChatTemplate:
                 tools=None,
                 documents=None,
                 add_generation_prompt=add_generation_prompt,
-                **{**self._special_tokens, **kwargs},
+                **{**self.special_tokens, **kwargs},
             )
         except Exception as error:  # a template can raise any exception of an expression
             raise CheckpointError(f"{self._origin}: {_in_one_line(error)}") from error

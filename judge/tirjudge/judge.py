@@ -17,7 +17,7 @@ from tirjudge.checks import Checks, gated, require_stores, rules_verdict
 from tirjudge.claims import claims_of
 from tirjudge.concurrency import gather_fail_fast, gather_pair, map_concurrently
 from tirjudge.deadline import NEVER, Deadline, until
-from tirjudge.engines.base import Engine
+from tirjudge.engines.base import Engine, RawScore
 from tirjudge.errors import DeadlineExceeded, RequestNotShown
 from tirjudge.formats import format_named
 from tirjudge.formats.attached import store_lines
@@ -53,6 +53,7 @@ from tirjudge.verdict import (
     held_to,
     pointwise_verdict,
     preference_verdict,
+    raw_verdict,
     rollout_verdict,
     votes_still_needed,
 )
@@ -94,7 +95,7 @@ class Judge:
     @property
     def has_model(self) -> bool:
         """Whether a model judges. Otherwise the checks judge all requests."""
-        return self.engine.facts.generates
+        return self.engine.facts.generates or self.engine.facts.scores
 
     def uses_rules(self, request: JudgeRequest) -> bool:
         """Whether the checks alone judge a request.
@@ -105,6 +106,17 @@ class Judge:
         is_asked = request.mode is Mode.RULES or not self.has_model
         if is_asked and self.checks is None:
             raise ValueError('mode: "rules" given, but this judge has no checks; open it with checks (--checks FILE)')
+        return is_asked
+
+    def uses_raw_scores(self, request: JudgeRequest) -> bool:
+        """Whether a scalar reward model judges a request.
+
+        Raises:
+            ValueError: it judges, but the request requires a program.
+        """
+        is_asked = self.engine.facts.scores and request.mode is not Mode.RULES
+        if is_asked and request.tools == "on":
+            raise ValueError('tools: "on" given, but a scalar reward model runs no programs; send "auto" or "off"')
         return is_asked
 
     @property
@@ -146,7 +158,7 @@ class Judge:
 
         Raises:
             ValueError: the request offers tools, but this judge has none; or it names a function that is not offered; or its
-                mode is rules, but this judge has no checks.
+                mode is rules, but this judge has no checks; or it requires programs of a scalar reward model.
             RequestNotShown: the format cannot show the request.
             EvidenceRefused: the request does not attach a store that a check needs, or the store cannot be read.
             PromptTooLong: the request does not fit the model's context.
@@ -154,12 +166,12 @@ class Judge:
                 but no verdict could be forced in time, the judgment abstains with reason `deadline`.
             EngineUnavailable, SandboxUnavailable: the judgment could not be made.
         """
-        by_rules = self.uses_rules(request)
+        by_rules, by_scores = self.uses_rules(request), self.uses_raw_scores(request)
         if self.checks is not None:
             require_stores(request, cards=self.checks.cards)
-        if not self.tools and request.offers_tools and self.format.traits.takes_tools and not by_rules:
-            raise ValueError(f'tools: "{request.tools}" given, but this judge has no tools; send "off"')
-        if not by_rules:
+        if not by_rules and not by_scores:
+            if not self.tools and request.offers_tools and self.format.traits.takes_tools:
+                raise ValueError(f'tools: "{request.tools}" given, but this judge has no tools; send "off"')
             self.check_shown(request)
             self.tools_of(request)
         started = time.perf_counter()
@@ -167,9 +179,14 @@ class Judge:
         session = _Session(
             judge=self, request=request, on_turn=on_turn, deadline=deadline, account=CallAccount(parent=account)
         )
-        verdict = await until(
-            deadline.gives_up_at, session.decide_by_rules() if by_rules else session.decide_with_checks()
+        decide = (
+            session.decide_by_rules
+            if by_rules
+            else session.decide_by_scores
+            if by_scores
+            else session.decide_with_checks
         )
+        verdict = await until(deadline.gives_up_at, decide())
         votes = [vote for ballot in session.ballots.values() for vote in ballot]
         if verdict is None or (
             votes and all((vote.rollout.label is None and not vote.rollout.turns) for vote in votes)
@@ -190,11 +207,12 @@ class Judge:
             rollouts=records,
             ran_candidate_in_process=any(turn.in_process for record in records for turn in record.turns),
             checks=session.results,
+            raw_scores=[each.value for each in session.raw_scores] or None,
             claims=claims,
             conflicts=conflicts,
             stores=stores,
-            usage=_usage(votes),
-            timing=_timing(votes, total_s=time.perf_counter() - started),
+            usage=_usage(votes, raw_scores=session.raw_scores),
+            timing=_timing(votes, total_s=time.perf_counter() - started, raw_scores_s=session.raw_scores_s),
         )
 
     async def rollout(
@@ -272,7 +290,13 @@ class Judge:
                 responses=shown_responses(request, labels=self.format.labels(request.mode, len(order)), order=order),
             ),
             profile=self.profile,
-            sampling=Sampling(max_tokens=0, temperature=temperature, top_p=traits.top_p, seed=seed, logprobs=logprobs),
+            sampling=Sampling(
+                max_tokens=0,
+                temperature=temperature,
+                top_p=traits.top_p if self.profile.top_p is None else self.profile.top_p,
+                seed=seed,
+                logprobs=logprobs,
+            ),
             session=session,
             max_tool_calls=request.max_tool_calls,
             force_verdict=request.force_verdict,
@@ -396,6 +420,24 @@ class _Session:
     """Version of the weights; set when the weights lock is acquired."""
     results: list[list[CheckResult]] = field(default_factory=list)
     """Results of the checks, for each response."""
+    raw_scores: list[RawScore] = field(default_factory=list)
+    """Scores of a scalar reward model, for each response. Empty: another kind of judge."""
+    raw_scores_s: float = 0.0
+    """Time waiting for these scores, in seconds."""
+
+    async def decide_by_scores(self) -> Verdict:
+        """Return the verdict of a scalar reward model. Equal responses are scored once: in a batch, the last digits of their
+        scores may differ."""
+        engine, request = self.judge.engine, self.request
+        distinct = list(dict.fromkeys(request.responses))
+        works = (engine.score(request.prompt, response) for response in distinct)
+        async with self.judge.weights.enter() as self.model_version:
+            started = time.perf_counter()
+            scores = await map_concurrently(works, num_at_once=min(len(distinct), MAX_ROLLOUTS))
+            self.raw_scores_s = time.perf_counter() - started
+        by_response = dict(zip(distinct, scores, strict=True))
+        self.raw_scores = [by_response[response] for response in request.responses]
+        return raw_verdict([each.value for each in self.raw_scores], mode=request.mode)
 
     async def decide_by_rules(self) -> Verdict:
         """Return the verdict of the checks alone."""
@@ -594,7 +636,12 @@ def _stores(votes: Sequence[Vote]) -> list[StoreCard]:
     return [cards[name].model_copy(update={"lines": []}) for name in sorted(cards)]
 
 
-def _usage(votes: Sequence[Vote]) -> Usage:
+def _usage(votes: Sequence[Vote], *, raw_scores: Sequence[RawScore]) -> Usage:
+    if raw_scores:
+        counts = [each.num_tokens for each in raw_scores]
+        known = [count for count in counts if count is not None]
+        num_tokens = sum(known) if len(known) == len(counts) else None
+        return Usage(input_tokens=num_tokens, cached_tokens=None, output_tokens=0, tool_calls=0, rollouts=0)
     turns = [turn for vote in votes for turn in vote.rollout.turns]
     tokens = counts_of([vote.rollout for vote in votes])
     return Usage(
@@ -608,11 +655,11 @@ def _usage(votes: Sequence[Vote]) -> Usage:
     )
 
 
-def _timing(votes: Sequence[Vote], *, total_s: float) -> Timing:
+def _timing(votes: Sequence[Vote], *, total_s: float, raw_scores_s: float) -> Timing:
     turns = [turn for vote in votes for turn in vote.rollout.turns]
     return Timing(
         total_s=total_s,
-        engine_s=sum(turn.engine_s for turn in turns),
+        engine_s=raw_scores_s + sum(turn.engine_s for turn in turns),
         sandbox_s=sum(turn.result.wall_s for turn in turns if turn.result is not None),
         functions_s=sum(call.ms for turn in turns if turn.program is not None for call in turn.program.calls) / 1000,
     )

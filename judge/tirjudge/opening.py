@@ -191,6 +191,10 @@ async def open_judge(
             checks = await stack.enter_async_context(open_checks(checks, options=tool_options))
         if checks is not None and opened.checks is not None:
             raise ValueError("--checks: given with a judge of rules, which has its checks already; remove it")
+        if checks is not None and opened.engine.facts.scores:
+            raise ValueError(
+                "--checks: given with a scalar reward model, whose scores have no scale for the caps of checks; remove it"
+            )
         yield Judge(
             engine=opened.engine,
             tools=with_functions(open_tools, functions),

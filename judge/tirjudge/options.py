@@ -60,7 +60,8 @@ JudgeAddress = Annotated[
     typer.Option(
         "--judge",
         envvar="TIRJUDGE_JUDGE",
-        help="KIND:ADDRESS of a model: embedded:PATH, vllm:URL[,URL], chat:URL#MODEL, rules:FILE, or another engine.",
+        help="KIND:ADDRESS of a model: embedded:PATH, vllm:URL[,URL], chat:URL#MODEL, classify:URL[#MODEL], sequence:FOLDER, "
+        "rules:FILE, or another engine.",
     ),
 ]
 FormatName = Annotated[

@@ -61,6 +61,8 @@ class Profile(BaseModel):
     """Maximum number of responses in one listwise prompt."""
     vote_temperature: float = Field(default=1.0, ge=0.0)
     """Temperature of a request with several votes that sets none."""
+    top_p: float | None = Field(default=None, gt=0.0, le=1.0)
+    """Nucleus sampling mass of a turn whose temperature is not 0. None: that of the format, otherwise 1."""
     format: str | None = None
     """Prompt format, such as `tirjudge/1`. None: the default format, `tirjudge/2`; the model was not trained on any. Older
     files have `loop_version: 1` instead of `tirjudge/1`."""
@@ -152,6 +154,8 @@ class Profile(BaseModel):
             del values["chat_template_kwargs"]
         if self.shows_functions is None:
             del values["shows_functions"]
+        if self.top_p is None:
+            del values["top_p"]
         format, sha256 = values.pop("format"), values.pop("format_sha256")
         return {
             **values,

@@ -42,6 +42,8 @@ class Decision:
     """What the verdict rests on. None: no verdict, or not known."""
     whole: bool = False
     """Whether this is the combined decision of a whole judgment (all votes, orders and groups), not one rollout."""
+    scalar: bool = False
+    """Whether a scalar reward model decided: it gave `score`, or compared its scores."""
 
     @property
     def has_verdict(self) -> bool:
@@ -58,6 +60,8 @@ class ScoringRule:
     else 0. `all`: 1 if every order is right, else 0. Several votes on one order are one decision, their majority."""
     tie: float = 0.5
     """Credit of a tie: responses called equally good, or equal highest scores."""
+    scalar_tie: float | None = None
+    """Credit of a tie of a scalar reward model. None: `tie`."""
     no_verdict: float = 0.0
     """Credit when the judge decided nothing."""
     share_ties: bool = False
@@ -82,6 +86,8 @@ def credit(
         mode: pointwise: a right response must have the highest score. Other modes: a right response must be chosen.
         counting: how orders, ties and missing verdicts count.
     """
+    if counting.scalar_tie is not None and any(decision.scalar for decision in decisions):
+        counting = replace(counting, tie=counting.scalar_tie)
     of = _of_scores if mode.scores_each else _of_choices
     return of(decisions, responses, right=right, counting=counting)
 
@@ -203,6 +209,9 @@ def _of_scores(
 def scores_of(decisions: Sequence[Decision], *, expected: bool) -> dict[int, float | None]:
     """Return the score of each response that was shown alone: the mean over its votes, or None without a verdict.
 
+    Expected scores are rounded to `SCORE_DIGITS`, because their last digits vary with the batch of the engine. All other
+    scores are compared as they are.
+
     Args:
         decisions: decisions on one example.
         expected: whether to use expected scores. False: the scores as the judge wrote them.
@@ -220,7 +229,10 @@ def scores_of(decisions: Sequence[Decision], *, expected: bool) -> dict[int, flo
             cast.append(score)
         elif decision.score is not None:
             raise ValueError("expected scores: not known for this judge; use the scores as written")
-    return {index: round(fmean(cast), SCORE_DIGITS) if cast else None for index, cast in votes.items()}
+    means = {index: fmean(cast) if cast else None for index, cast in votes.items()}
+    if not expected:
+        return means
+    return {index: None if mean is None else round(mean, SCORE_DIGITS) for index, mean in means.items()}
 
 
 # One judgment -----------------------------------------------------------------------------------------------------------
@@ -236,8 +248,8 @@ def decisions_of(judgment: Judgment, *, asked: Sequence[int], needs_program: boo
     """
     if judgment.mode is Mode.LISTWISE and any(len(r.order) < len(asked) for r in judgment.rollouts):
         return [_of_groups(judgment, asked=asked)]
-    if judgment.decided_by_checks:
-        return _by_rules(judgment, asked=asked)
+    if judgment.decided_as_whole:
+        return _of_whole(judgment, asked=asked)
     decisions = []
     for rollout in judgment.rollouts:
         shown = tuple(asked[index] for index in rollout.order)
@@ -268,14 +280,20 @@ def decisions_of(judgment: Judgment, *, asked: Sequence[int], needs_program: boo
     return decisions
 
 
-def _by_rules(judgment: Judgment, *, asked: Sequence[int]) -> list[Decision]:
-    """Return the decisions of a judgment that checks made or changed."""
-    verdict = judgment.verdict
+def _of_whole(judgment: Judgment, *, asked: Sequence[int]) -> list[Decision]:
+    """Return the decisions of a judgment that checks made or changed, or that a scalar reward model made."""
+    verdict, scalar = judgment.verdict, judgment.raw_scores is not None
     if not judgment.mode.scores_each:
-        return [_of_groups(judgment, asked=asked)]
+        return [replace(_of_groups(judgment, asked=asked), scalar=scalar)]
     scores = verdict.scores or [None] * len(asked)
     return [
-        Decision(shown=(index,), score=score, expected_score=score, basis=verdict.basis)
+        Decision(
+            shown=(index,),
+            score=score,
+            expected_score=None if scalar else score,
+            basis=verdict.basis,
+            scalar=scalar,
+        )
         for index, score in zip(asked, scores, strict=True)
     ]
 
@@ -340,9 +358,10 @@ def is_right(judgment: Judgment, target: int, *, rule: ScoringRule = STRICT) -> 
             for decision in decisions_of(judgment, asked=asked)
         ]
     else:
-        # Responses without any comparison (byes) were not shown.
+        # Responses without any comparison (byes) were not shown. Without rollouts, all responses were compared.
         named = {target} if verdict.best is None else {target, verdict.best}
-        asked = sorted(named.union(*(rollout.order for rollout in judgment.rollouts)))
+        shown = [rollout.order for rollout in judgment.rollouts] or [range(len(judgment.raw_scores or judgment.checks))]
+        asked = sorted(named.union(*shown))
         tied = verdict.status == "tie"
         decisions = [Decision(shown=tuple(asked), best=verdict.best, tied=tied, whole=True)]
     if len(asked) < 2:

@@ -789,10 +789,10 @@ class Verdict(Wire):
     """Letter of the best response. For pointwise with one response: its score as the judge wrote it."""
     scores: list[float | None] | None
     """Pointwise: the expected score of each response, 1 to 10, or the score as written if the model returns no
-    probabilities (None: no verdict on that response). None in other modes."""
+    probabilities (None: no verdict on that response); of a scalar reward model, its raw scores. None in other modes."""
     probabilities: list[float] | None
     """One probability per response. Pairwise and listwise: P(it is the best), summing to 1. Pointwise: P(its score is 6
-    or more). None: an abstention, or the model returns no probabilities."""
+    or more). None: an abstention, the model returns no probabilities, or raw scores in pointwise mode."""
     confidence: float | None
     """P(top label) x label_mass. None: no probabilities."""
     label_mass: float | None
@@ -803,8 +803,8 @@ class Verdict(Wire):
     """Reason for a tie or an abstention. `rule`: a gate decided, against the model. None: the model decided."""
     basis: Basis | None = Field(default=None, exclude_if=is_none)
     """What the verdict rests on: `guessed` if any counted rollout was guessed, `checked` if all were checked, otherwise
-    `reasoned`. A verdict that a gate or the rules decided is `checked`. None (omitted from JSON): an abstention, or a
-    judgment from before this field."""
+    `reasoned`. A verdict that a gate or the rules decided is `checked`. None (omitted from JSON): an abstention, the
+    verdict of a scalar reward model, or a judgment from before this field."""
     gates: list[GateRecord] = Field(default_factory=list, exclude_if=lambda gates: not gates)
     """Changes by failed checks. The probabilities and the confidence stay those of the model. Empty is omitted from JSON."""
 
@@ -1065,6 +1065,9 @@ class Judgment(Wire):
     output. False is omitted from JSON."""
     checks: list[list[CheckResult]] = Field(default_factory=list, exclude_if=lambda checks: not checks)
     """Results of the server's checks: for each response, one result per check. Empty is omitted from JSON."""
+    raw_scores: list[float] | None = Field(default=None, exclude_if=is_none)
+    """Scores of a scalar reward model, one per response, in every mode: its outputs, neither scaled nor rounded. None
+    (omitted from JSON): another kind of judge."""
     claims: list[ClaimRecord] = Field(default_factory=list, exclude_if=lambda claims: not claims)
     """Claims of the programs, in the order of the rollouts. Empty is omitted from JSON."""
     conflicts: list[ClaimConflict] = Field(default_factory=list, exclude_if=lambda conflicts: not conflicts)
@@ -1077,9 +1080,10 @@ class Judgment(Wire):
     """Durations of the judgment and of its parts."""
 
     @property
-    def decided_by_checks(self) -> bool:
-        """Whether the verdict is not the combination of its rollouts, because checks made or changed it."""
-        return bool(self.verdict.gates) or (bool(self.checks) and not self.rollouts)
+    def decided_as_whole(self) -> bool:
+        """Whether the verdict is not the combination of its rollouts, because checks made or changed it, or because a scalar
+        reward model scored the responses."""
+        return bool(self.verdict.gates) or self.raw_scores is not None or (bool(self.checks) and not self.rollouts)
 
 
 def label_of(index: int) -> str:

@@ -235,6 +235,41 @@ def pointwise_verdict(votes: Sequence[Vote], *, num_responses: int) -> Verdict:
     )
 
 
+def raw_verdict(scores: Sequence[float], *, mode: Mode) -> Verdict:
+    """Return the verdict of a scalar reward model. The highest score is the best; equal scores are a tie.
+
+    Scores are compared raw. In comparing modes, the probabilities are those of the Bradley-Terry model with the scores as
+    log-strengths: of two responses, sigmoid(difference); of several, softmax. They are not calibrated unless the model was
+    trained with this loss.
+
+    Args:
+        scores: raw score of each response.
+        mode: mode of the request.
+    """
+    num_responses = len(scores)
+    best = highest(scores)
+    tie = num_responses > 1 and best is None
+    probabilities = None if mode.scores_each else _softmax(scores)
+    return Verdict(
+        status="tie" if tie else "decided",
+        best=best if num_responses > 1 else None,
+        label=label_of(best) if num_responses > 1 and best is not None else None,
+        scores=list(scores) if mode.scores_each else None,
+        probabilities=probabilities,
+        confidence=None if probabilities is None else max(probabilities),
+        label_mass=None,
+        forced=False,
+        reason="equal_scores" if tie else None,
+    )
+
+
+def _softmax(scores: Sequence[float]) -> list[float]:
+    top = max(scores)
+    weights = [math.exp(score - top) for score in scores]
+    total = math.fsum(weights)
+    return [weight / total for weight in weights]
+
+
 def highest(scores: Sequence[float]) -> int | None:
     """Return the index of the strictly highest score; None if several share it."""
     top = max(scores)

@@ -92,8 +92,8 @@ class Readiness:
         self._in_doubt.set()
 
     def confirm(self, judgment: Judgment) -> None:
-        """Record a successful judgment. Without rollouts, it says nothing about the engine."""
-        if not judgment.rollouts:
+        """Record a successful judgment. Without rollouts and raw scores, it says nothing about the engine."""
+        if not judgment.rollouts and judgment.raw_scores is None:
             return
         self.engine.succeeded()
         if judgment.usage.tool_calls:

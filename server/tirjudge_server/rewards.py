@@ -98,7 +98,7 @@ async def _answer(asked: RewardRequest, *, batch: RequestBatch, fallbacks: Fallb
         model=batch.service.judge.profile.name,
         mode=asked.mode,
         strategy=asked.strategy if asked.mode is RewardMode.COHORT else None,
-        scale=scoring.ends,
+        scale=None if scoring.mode.scores_each and batch.service.judge.engine.facts.scores else scoring.ends,
         data=[
             ItemRewards(index=index, id=item.id, rewards=rewards)
             for index, (item, rewards) in enumerate(zip(asked.all_items, shown, strict=True))

@@ -59,8 +59,7 @@ class Scoring:
         """Worst and best reward."""
         if self.scale is not None:
             return self.scale
-        by_score = self.mode in (RewardMode.POINTWISE, RewardMode.EXPECTED_SCORE)
-        return (float(LOWEST_SCORE), float(HIGHEST_SCORE)) if by_score else (0.0, 1.0)
+        return (float(LOWEST_SCORE), float(HIGHEST_SCORE)) if self.mode.scores_each else (0.0, 1.0)
 
     @property
     def middle(self) -> float:
@@ -98,7 +97,7 @@ class ResponseScore:
     """The score of one response."""
 
     value: float | None
-    """The reward, on the scale of the `Scoring`; None: the score is missing."""
+    """The reward, on the scale of the `Scoring`; a raw score is not scaled. None: the score is missing."""
     missing: MissingScore | None = None
     """Why the score is missing; None if and only if `value` is a number."""
     reason: str | None = None
@@ -108,7 +107,7 @@ class ResponseScore:
     judgment_ids: tuple[str, ...] = ()
     """Ids of the judgments behind the score."""
     score: float | None = None
-    """The judge's score, 1 to 10; None in modes that compare."""
+    """The judge's score, 1 to 10, or a raw score; None in modes that compare."""
     confidence: float | None = None
     """Confidence of the verdict; None: unknown, or several judgments."""
     forced: bool = False
@@ -206,7 +205,9 @@ async def _pointwise(group: ResponseGroup, response: str, *, scoring: Scoring, a
     if missing is not None or verdict.scores is None or verdict.scores[0] is None:
         return _abstained(answer, missing=missing or MissingScore.ABSTAINED)
     score = verdict.scores[0]
-    if scoring.mode is RewardMode.POINTWISE and not answer.decided_by_checks:
+    if answer.raw_scores is not None:
+        return _scored(score, verdict=verdict, answers=[answer], score=score)
+    if scoring.mode is RewardMode.POINTWISE:
         score = written_score(answer, needs_program=scoring.judging.get("tools") == "on") or score
     share = (score - LOWEST_SCORE) / (HIGHEST_SCORE - LOWEST_SCORE)
     return _scored(scoring.scaled(share), verdict=verdict, answers=[answer], score=score)

@@ -225,6 +225,11 @@ class JudgeService:
             message = f"{error}; this server runs without --checks"
             raise Refused(invalid(message, param="mode", code="no_checks")) from error
         try:
+            if self.judge.uses_raw_scores(request):
+                return
+        except ValueError as error:
+            raise Refused(invalid(str(error), param="tools", code="no_programs")) from error
+        try:
             self.judge.check_shown(request)
         except RequestNotShown as error:
             field = str(error).partition(":")[0]

@@ -84,7 +84,9 @@ def server_command(python: Path, *, model: Path, port: int) -> list[str]:
 
 
 @contextmanager
-def vllm_server(python: Path, *, model: Path, log: Path, options: Sequence[str] = ()) -> Iterator[VLLMServer]:
+def vllm_server(
+    python: Path, *, model: Path, log: Path, options: Sequence[str] = (), generates: bool = True
+) -> Iterator[VLLMServer]:
     """Start a server, send a first request, which is slower than later ones, and stop the server after the block.
 
     Args:
@@ -92,6 +94,7 @@ def vllm_server(python: Path, *, model: Path, log: Path, options: Sequence[str] 
         model: folder of the model.
         log: file for the output of the server.
         options: additional options of the command.
+        generates: whether the model writes text. False: no first request is sent.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -103,7 +106,8 @@ def vllm_server(python: Path, *, model: Path, log: Path, options: Sequence[str] 
     try:
         _wait(process, server)
         body = {"model": "judge", "prompt": [65, 66, 67], "max_tokens": 2}
-        httpx2.post(f"{server.url}/v1/completions", json=body, timeout=60).raise_for_status()
+        if generates:
+            httpx2.post(f"{server.url}/v1/completions", json=body, timeout=60).raise_for_status()
         yield server
     finally:
         process.terminate()

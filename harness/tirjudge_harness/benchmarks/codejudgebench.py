@@ -2,7 +2,8 @@
 CodeJudgeBench-Adversarial, a model rewrote the programs without changing what they compute, to mislead judges.
 
 Each task has one split per model that wrote the answers. The official rule judges each pair in both orders and takes the
-mean over the orders. The paper does not say whether the three tasks are averaged or pooled; both values are reported.
+mean over the orders; a tie and a missing verdict count as wrong. The paper does not say whether the three tasks are averaged
+or pooled; both values are reported.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.columns import id_of, name, record, shown, text, whole
 from tirjudge_harness.examples import Example, example
 from tirjudge_harness.metric_tree import Mean, MeanMetric, cells_by
-from tirjudge_harness.protocols import Official
+from tirjudge_harness.protocols import Official, OfficialSampling
 
 TASKS = ("codegen", "coderepair", "testgen")
 DIFFICULTIES = ("easy", "medium", "hard")
@@ -94,7 +95,11 @@ def _fenced(content: str, *, language: str = "") -> str:
 
 ALL_PAIRS = MeanMetric(name="all pairs", holds=lambda mark: True)
 OFFICIAL = {
-    Mode.PAIRWISE: Official(orders="both", counting=ScoringRule(orders="mean", tie=0.0)),
+    Mode.PAIRWISE: Official(
+        orders="both",
+        counting=ScoringRule(orders="mean", tie=0.0),
+        sampling=OfficialSampling(temperature=0.6, top_p=0.95, max_tokens=32_768),
+    ),
     Mode.POINTWISE: Official(counting=ScoringRule()),
 }
 

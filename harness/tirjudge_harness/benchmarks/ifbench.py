@@ -1,16 +1,20 @@
 """IFBench of Agentic Reward Modeling: one answer of each pair satisfies all constraints of the instruction, one does not.
 
-Hard: the wrong answer violates one constraint; normal: two; simple: more. (AllenAI's IFBench is a different benchmark.)
+Hard: the wrong answer violates one constraint; normal: two; simple: more. (AllenAI's IFBench is a different benchmark.) By
+the official rule, a tie of choices counts as 0.5, and a tie of a scalar reward model counts as wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tirjudge.right import ScoringRule
+from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.columns import items, messages, name, record, text
 from tirjudge_harness.examples import Example, example
 from tirjudge_harness.metric_tree import MeanMetric, cells_by
+from tirjudge_harness.protocols import Official
 
 DIFFICULTIES = ("hard", "normal", "simple")
 LEVELS = {"level-3": "hard", "level-2": "normal", "level-1": "simple"}
@@ -61,4 +65,5 @@ BENCHMARK = Benchmark(
     columns=("id",),
     examples=examples,
     sheet=(MeanMetric(name="overall", holds=lambda mark: True), *cells_by("subset", DIFFICULTIES)),
+    official={mode: Official(counting=ScoringRule(scalar_tie=0.0)) for mode in (Mode.PAIRWISE, Mode.POINTWISE)},
 )

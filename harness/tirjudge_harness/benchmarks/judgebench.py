@@ -1,7 +1,7 @@
 """JudgeBench: pairs of a right and a wrong answer of one model to a hard question, with verified labels.
 
 The official rule judges each pair in both orders and takes the majority of the verdicts: one right verdict and one tie count
-as right. Equal scores of a reward model count as wrong.
+as right. Equal scores of a reward model count as wrong. A decision that was not offered, such as `A>A`, counts as no verdict.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.columns import name, text
 from tirjudge_harness.examples import Example, example
 from tirjudge_harness.metric_tree import MeanMetric, cells_by
-from tirjudge_harness.protocols import Official
+from tirjudge_harness.protocols import Official, OfficialSampling
 
 CATEGORIES = {
     "mmlu-pro": "knowledge",
@@ -60,7 +60,12 @@ BENCHMARK = Benchmark(
     examples=examples,
     sheet=(MeanMetric(name="overall", holds=lambda mark: True), *cells_by("subset", tuple(CATEGORIES.values()))),
     official={
-        Mode.PAIRWISE: Official(orders="both", counting=ScoringRule(orders="net")),
-        Mode.POINTWISE: Official(counting=ScoringRule(tie=0.0)),
+        Mode.PAIRWISE: Official(
+            orders="both",
+            counting=ScoringRule(orders="net"),
+            sampling=OfficialSampling(temperature=0.0, max_tokens=4096),
+            ignores_junk=True,
+        ),
+        Mode.POINTWISE: Official(counting=ScoringRule(tie=0.0), ignores_junk=True),
     },
 )

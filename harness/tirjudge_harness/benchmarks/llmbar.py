@@ -1,21 +1,25 @@
 """LLMBar: an instruction and two outputs, one of which follows the instruction. In the adversarial sets, the wrong output
 looks better.
 
-The official rule is the mean over both orders; a tie or a missing verdict counts as wrong. RewardBench contains the same
-pairs in the subsets that start with `llmbar`, so a table with both benchmarks counts them twice.
+The official rule is the mean over both orders; a tie or a missing verdict counts as wrong. Equal ratings and a missing rating
+count as 0.5. The agreement is the share of pairs whose two orders have the same result: a missing verdict equals a missing
+verdict. RewardBench contains the same pairs in the subsets that start with `llmbar`, so a table with both benchmarks counts
+them twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from statistics import fmean
 
-from tirjudge.right import ScoringRule
+from tirjudge.right import ScoringRule, choices_by_order
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.columns import id_of, text, whole
+from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import Example, example
-from tirjudge_harness.metric_tree import Mean, cells_by
-from tirjudge_harness.protocols import Official
+from tirjudge_harness.metric_tree import FormulaMetric, Mean, cells_by
+from tirjudge_harness.protocols import Official, OfficialSampling
 
 REVISION = "900616bff90b6c6c8e1681f7d079250637c55992"
 FILES = {
@@ -45,6 +49,20 @@ def _source(folder: str) -> HubSource:
     return HubSource(id="json", split="train", files=url, revision=REVISION, license="MIT", num_rows=NUM_ROWS[folder])
 
 
+def agreement_of_orders(judged: Sequence[JudgedExample]) -> float | None:
+    """Return the share of pairs whose two orders have the same result. A missing verdict equals a missing verdict, and a tie
+    equals a tie. None: no pair was judged in two orders."""
+    choices = [choices_by_order(one.decisions, range(one.outline.num_responses)) for one in judged]
+    twice = [each for each in choices if len(each) == 2]
+    return fmean(first == second for first, second in twice) if twice else None
+
+
+def _agreement_in(part: str) -> FormulaMetric:
+    return FormulaMetric(
+        name=f"agreement, {part}", compute=agreement_of_orders, holds=lambda one: one.outline.subset == part
+    )
+
+
 NATURAL, *ADVERSARIAL = cells_by("subset", tuple(FILES))
 
 BENCHMARK = Benchmark(
@@ -57,9 +75,16 @@ BENCHMARK = Benchmark(
     sheet=(
         Mean(name="average", parts=(NATURAL, *ADVERSARIAL)),
         Mean(name="adversarial", parts=tuple(ADVERSARIAL)),
+        Mean(name="agreement", parts=tuple(map(_agreement_in, FILES))),
     ),
     official={
-        Mode.PAIRWISE: Official(orders="both", counting=ScoringRule(orders="mean", tie=0.0)),
-        Mode.POINTWISE: Official(counting=ScoringRule()),
+        Mode.PAIRWISE: Official(
+            orders="both",
+            counting=ScoringRule(orders="mean", tie=0.0),
+            sampling=OfficialSampling(temperature=0.0),
+        ),
+        Mode.POINTWISE: Official(
+            counting=ScoringRule(tie=0.5, no_verdict=0.5), sampling=OfficialSampling(temperature=0.0)
+        ),
     },
 )

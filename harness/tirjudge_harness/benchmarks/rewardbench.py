@@ -2,7 +2,8 @@
 have half the weight of one section.
 
 Within a section, subsets are weighted by size, except `math-prm`, whose weight is 984 instead of 447, its number of pairs.
-By the official rule, a tie or a missing verdict counts as 0.5.
+By the official rule, a tie of ratings or choices and a missing verdict count as 0.5, and a tie of a scalar reward model
+counts as wrong.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.columns import conversation, id_of, name, text
 from tirjudge_harness.examples import Example, example
 from tirjudge_harness.metric_tree import Mean, cells_by
-from tirjudge_harness.protocols import Official
+from tirjudge_harness.protocols import Official, OfficialSampling
 
 SECTIONS = {
     "Chat": {
@@ -97,6 +98,10 @@ BENCHMARK = Benchmark(
     # Each of the four sections has weight 2, so their mean has weight 8. The prior sets have weight 1.
     sheet=(AVERAGE, PRIOR, Mean(name="leaderboard", parts=(AVERAGE, PRIOR), weights=(8.0, 1.0), whole=True)),
     official={
-        mode: Official(counting=ScoringRule(tie=0.5, no_verdict=0.5)) for mode in (Mode.PAIRWISE, Mode.POINTWISE)
+        mode: Official(
+            counting=ScoringRule(tie=0.5, scalar_tie=0.0, no_verdict=0.5),
+            sampling=OfficialSampling(temperature=0.0, max_tokens=2048),
+        )
+        for mode in (Mode.PAIRWISE, Mode.POINTWISE)
     },
 )

@@ -3,7 +3,8 @@ equally.
 
 Official rules: if k responses share the highest rating and the right one is among them, the example counts as 1/k; an
 unrated response is the worst. If the judge chooses a response instead, a missing choice counts as 1/4, like a random
-choice. The score of `Ties` is computed from ratings, so listwise judgments have none.
+choice. The score of `Ties` is computed from ratings, so listwise judgments have none. `rewardbench2-ranking` is the run of a
+judge that ranks: it chooses among four responses, and rates those of `Ties`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from tirjudge.right import ScoringRule, scores_of
@@ -21,14 +22,23 @@ from tirjudge_harness.columns import conversation, name, text, texts
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import Example, ExampleMetadata, example
 from tirjudge_harness.metric_tree import FormulaMetric, Mean, cells_by
-from tirjudge_harness.protocols import Official
+from tirjudge_harness.protocols import Official, OfficialSampling
 
 TASKS = ("Factuality", "Precise IF", "Math", "Safety", "Focus")
 TIES = "Ties"
 UNRATED = -1.0
 """Score of a response without a verdict."""
 
+SAMPLING = OfficialSampling(temperature=0.0, max_tokens=2048)
+
 REVISION = "7ff08853b0d5686e79b13fda8677024f566a104a"
+
+
+def ranked(row: Row, part: str) -> Iterator[Example]:
+    """Convert a row to one example. Those of Ties are rated, the others are ranked."""
+    for one in examples(row, part):
+        mode = Mode.POINTWISE if one.outline.subset == TIES else Mode.LISTWISE
+        yield replace(one, outline=replace(one.outline, mode=mode))
 
 
 def examples(row: Row, part: str) -> Iterator[Example]:
@@ -122,6 +132,16 @@ def _kind_and_pair(id: str) -> tuple[str, str]:
 
 CELLS = cells_by("subset", TASKS)
 
+AVERAGES = (
+    Mean(name="average without Ties", parts=CELLS),
+    Mean(
+        name="average",
+        parts=(*CELLS, FormulaMetric(name=TIES, compute=ties_score, holds=lambda one: one.outline.subset == TIES)),
+        whole=True,
+    ),
+)
+RANKED = Official(counting=ScoringRule(no_verdict=0.25), sampling=SAMPLING)
+
 BENCHMARK = Benchmark(
     name="rewardbench2",
     title="RewardBench 2",
@@ -133,16 +153,24 @@ BENCHMARK = Benchmark(
     examples=examples,
     modes=(Mode.LISTWISE, Mode.POINTWISE),
     compared=compared,
-    sheet=(
-        Mean(name="average without Ties", parts=CELLS),
-        Mean(
-            name="average",
-            parts=(*CELLS, FormulaMetric(name=TIES, compute=ties_score, holds=lambda one: one.outline.subset == TIES)),
-            whole=True,
-        ),
-    ),
+    sheet=AVERAGES,
     official={
-        Mode.POINTWISE: Official(counting=ScoringRule(share_ties=True, unscored_loses=True, no_verdict=0.25)),
-        Mode.LISTWISE: Official(counting=ScoringRule(no_verdict=0.25)),
+        Mode.POINTWISE: Official(
+            counting=ScoringRule(share_ties=True, unscored_loses=True, no_verdict=0.25), sampling=SAMPLING
+        ),
+        Mode.LISTWISE: RANKED,
     },
+)
+
+RANKING = Benchmark(
+    name="rewardbench2-ranking",
+    title="RewardBench 2, ranking",
+    citation="arXiv:2506.01937",
+    sources=BENCHMARK.sources,
+    columns=BENCHMARK.columns,
+    examples=ranked,
+    modes=(),
+    compared=compared,
+    sheet=AVERAGES[::-1],
+    official={None: RANKED},
 )

@@ -31,7 +31,9 @@ class TableShape(StrEnum):
 Folders = Annotated[list[Path], typer.Argument(help="Folders of runs, or folders that contain such folders.")]
 ByProtocol = Annotated[
     str | None,
-    typer.Option("--protocol", help="paper, official, both_orders or votes=N. Default: the protocol of each run."),
+    typer.Option(
+        "--protocol", help="paper, official, single_game, both_orders or votes=N. Default: the protocol of each run."
+    ),
 ]
 TableFormat = Annotated[ReportFormat, typer.Option("--format", help="Format of the table.")]
 TableFile = Annotated[Path | None, typer.Option("--out", help="File to write. Default: standard output, or -.")]

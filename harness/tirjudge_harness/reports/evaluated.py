@@ -8,6 +8,9 @@ from tirjudge_harness.reports.selective import selective_line
 from tirjudge_harness.reports.tables import Column, ReportTable, TableEntry, TableRow, percent_of, row
 from tirjudge_harness.statistics.agreement import Agreement
 
+UNFORCED = Column(key="unforced", title="forced as none, %", ends=True)
+"""Column of the figures in which a forced verdict counts as none."""
+
 NAME, VALUE, NUM = (
     Column(key="figure", title="", kind="text"),
     Column(key="value", title="% (95 %)", ends=True),
@@ -16,11 +19,22 @@ NAME, VALUE, NUM = (
 
 
 def evaluation_table(evaluation: Evaluation, *, title: str) -> ReportTable:
-    """Return a table of the figures of a benchmark, with intervals."""
+    """Return a table of the figures of a benchmark, with intervals. If verdicts were forced, a second column has the figures
+    with these counted as none."""
+    shown = zip(evaluation.figures, evaluation.unforced or [None] * len(evaluation.figures), strict=True)
     return ReportTable(
         title=title,
-        columns=(NAME, VALUE, NUM),
-        rows=tuple(row(one.name, percent_of(one), one.num_marks, depth=one.depth) for one in evaluation.figures),
+        columns=(NAME, VALUE, *([UNFORCED] if evaluation.unforced else []), NUM),
+        rows=tuple(
+            row(
+                one.name,
+                percent_of(one),
+                *([] if other is None else [percent_of(other)]),
+                one.num_marks,
+                depth=one.depth,
+            )
+            for one, other in shown
+        ),
         notes=(_counted(evaluation), selective_line(evaluation.selective)),
     )
 

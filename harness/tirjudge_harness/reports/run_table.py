@@ -65,6 +65,7 @@ def run_table(run: ScoredRun, *, prices: Prices | None = None) -> ReportTable:
     judged = run.judged
     rows = [
         *(_percent(one.name, percent_of(one), num=one.num_marks, depth=one.depth) for one in run.figures),
+        *_unforced(run),
         *_selective(run.marks),
         *_counts(run),
         *_raters(run),
@@ -79,6 +80,10 @@ def run_table(run: ScoredRun, *, prices: Prices | None = None) -> ReportTable:
     votes = f", {manifest.votes} votes" if manifest.votes > 1 else ""
     votes += f", require {manifest.require}" if manifest.require else ""
     votes += f", min confidence {manifest.min_confidence:g}" if manifest.min_confidence is not None else ""
+    votes += "" if manifest.force_verdict else ", no forced verdicts"
+    if (sampling := manifest.sampling) is not None:
+        tokens = "" if sampling.max_tokens is None else f", at most {sampling.max_tokens} tokens"
+        votes += f", temperature {sampling.temperature:g}, top-p {sampling.top_p:g}{tokens}"
     called = f" with {', '.join(manifest.judge.functions)}" if manifest.judge.functions else ""
     known = f" ({manifest.judge.fingerprint})" if manifest.judge.fingerprint else ""
     where = manifest.data.path or ", ".join(manifest.data.sources.values())
@@ -144,6 +149,12 @@ def _raters(run: ScoredRun) -> Iterator[TableRow]:
         yield _share(f"raters agree: {names}", pair.agreement.same)
         kappa = TableEntry(value=pair.agreement.kappa, interval=pair.agreement.interval)
         yield _row("kappa, quadratic weights" if pair.are_ratings else "Cohen's kappa", kappa, depth=1)
+
+
+def _unforced(run: ScoredRun) -> Iterator[TableRow]:
+    """Yield the figures in which forced verdicts count as none, if there are such verdicts."""
+    for one in run.unforced:
+        yield _percent(f"{one.name}, forced as none", percent_of(one), num=one.num_marks, depth=one.depth)
 
 
 def _selective(marks: list[ComparisonScore]) -> Iterator[TableRow]:

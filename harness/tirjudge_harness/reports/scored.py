@@ -37,6 +37,8 @@ class ScoredRun:
     """Scores of all comparisons."""
     figures: list[MetricValue]
     """Figures of the benchmark with intervals. Each figure precedes its parts."""
+    unforced: list[MetricValue]
+    """The figures with forced verdicts counted as none. Empty: no verdict was forced."""
     counts: EvaluationCounts
     num_failures: int
     """Number of requests that failed and have no judgment."""
@@ -103,7 +105,7 @@ def score_run(path: Path, *, protocol: str | None = None) -> ScoredRun:
         votes = run.manifest.votes
         if by.votes != votes:
             per_order = f"{by.votes} vote{'s' if by.votes > 1 else ''} per order"
-            fitting = "paper, official or both_orders" if votes == 1 else f"votes={votes}"
+            fitting = "paper, official, single_game or both_orders" if votes == 1 else f"votes={votes}"
             raise ValueError(f"protocol: {by.name} needs {per_order}, but the run has {votes}; give {fitting}")
         evaluation = evaluate(benchmark, run.examples, mode=run.manifest.mode, protocol=by)
     return ScoredRun(
@@ -114,6 +116,7 @@ def score_run(path: Path, *, protocol: str | None = None) -> ScoredRun:
         examples=run.examples,
         marks=evaluation.marks,
         figures=evaluation.figures,
+        unforced=evaluation.unforced,
         counts=evaluation.counts,
         num_failures=len(run.failures),
     )

@@ -180,6 +180,8 @@ def _distributions(judged: JudgedExample) -> dict[int, dict[float, float]]:
     """Return the distribution of each response, score -> probability, as the mean over its votes."""
     verdicts: dict[int, list[RolloutVerdict]] = defaultdict(list)
     for judgment, decisions in judged.by_judgment():
+        if judgment.decided_as_whole:  # its scores have no distribution
+            continue
         for rollout, decision in zip(judgment.rollouts, decisions, strict=True):
             if rollout.verdict is not None and decision.has_verdict:
                 verdicts[decision.shown[0]].append(rollout.verdict)

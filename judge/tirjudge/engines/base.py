@@ -13,7 +13,7 @@ from tirjudge.http.workers import Worker
 from tirjudge.labels import Generates, read_labels
 from tirjudge.prompt_messages import Prompt
 from tirjudge.template_options import TemplateOptions
-from tirjudge.types import Completion, Sampling
+from tirjudge.types import ChatMessage, Completion, Sampling
 
 
 class Tokenizer(Protocol):
@@ -66,7 +66,9 @@ class EngineFacts:
     """Capabilities of an engine. The loop and the server check these, never the class of the engine."""
 
     generates: bool = True
-    """Whether the engine writes text. Without it, the judge decides by its checks."""
+    """Whether the engine writes text. Without it, the judge decides by raw scores or by its checks."""
+    scores: bool = False
+    """Whether the engine is a scalar reward model (`score`), which gives one number and writes no text."""
     constrains: bool = True
     """Whether the engine can constrain the next token to given ids and return their log-probabilities. Reading labels
     and forcing verdicts need this. Without it, such as with a chat endpoint, the model is asked for its verdict
@@ -76,6 +78,16 @@ class EngineFacts:
     rate limit."""
     reloads: bool = False
     """Whether the engine can replace its weights (`reload`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawScore:
+    """Score of a response by a scalar reward model."""
+
+    value: float
+    """Output of the model, a finite number: the higher the better. Its zero and its unit have no meaning."""
+    num_tokens: int | None = None
+    """Number of tokens of the prompt and the response. None: not reported."""
 
 
 class Engine(Protocol):
@@ -162,6 +174,19 @@ class Engine(Protocol):
         """
         ...
 
+    async def score(self, prompt: str | Sequence[ChatMessage], response: str) -> RawScore:
+        """Score a response to a prompt. This is called only for engines whose facts say `scores`.
+
+        Args:
+            prompt: the question: a text or a conversation.
+            response: the response.
+
+        Raises:
+            PromptTooLong: the prompt and the response exceed the context. Texts are never shortened.
+            EngineUnavailable: the engine cannot be reached, or failed.
+        """
+        ...
+
     async def check(self, *, wait_s: float = 0.0) -> None:
         """Send one short request to the model. This is called only for engines whose facts say `checks`.
 
@@ -227,6 +252,9 @@ class BaseEngine:
         self, token_ids: Sequence[int], *, question: str, stop: Sequence[str], session: str
     ) -> Completion:
         raise NotImplementedError("ask_verdict is only for engines that cannot be constrained")
+
+    async def score(self, prompt: str | Sequence[ChatMessage], response: str) -> RawScore:
+        raise NotImplementedError("score is only for engines whose facts say so")
 
     async def check(self, *, wait_s: float = 0.0) -> None:
         raise NotImplementedError("check is only for engines whose facts say so")

@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from tirjudge.control_tokens import FAMILIES, ControlTokens
-from tirjudge.engines.base import BaseEngine
+from tirjudge.engines.base import BaseEngine, EngineFacts, RawScore
 from tirjudge.errors import EngineUnavailable
 from tirjudge.prompt_messages import Prompt
-from tirjudge.types import Completion, Sampling
+from tirjudge.types import ChatMessage, Completion, Sampling, prompt_text
 
 END_OF_TURN = 256
 """Id of the end-of-turn token. Ids 0 to 255 are bytes."""
@@ -123,3 +123,27 @@ class ScriptedEngine(BaseEngine):
             finish_reason="length",
             token_logprobs=logprobs,
         )
+
+
+class ScriptedScalarEngine(BaseEngine):
+    """Scalar reward model with scripted scores.
+
+    Args:
+        script: function from the prompt, as text, and the response to the score.
+
+    Attributes:
+        calls: the (prompt, response) of every score so far.
+    """
+
+    facts = EngineFacts(generates=False, scores=True, constrains=False)
+    eos_token_ids: frozenset[int] = frozenset()
+
+    def __init__(self, script: Callable[[str, str], float]) -> None:
+        self.tokenizer = ByteTokenizer()
+        self.calls: list[tuple[str, str]] = []
+        self._script = script
+
+    async def score(self, prompt: str | Sequence[ChatMessage], response: str) -> RawScore:
+        shown = prompt_text(prompt)
+        self.calls.append((shown, response))
+        return RawScore(value=self._script(shown, response), num_tokens=len((shown + response).encode()))

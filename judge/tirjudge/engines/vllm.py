@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 import re
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,12 +28,10 @@ from tirjudge.concurrency import gather_fail_fast
 from tirjudge.control_tokens import FAMILIES, ControlTokens, tag_literals, tags_in
 from tirjudge.engines.base import BaseEngine, EngineFacts
 from tirjudge.engines.probing import ProbingTokenizer
+from tirjudge.engines.server_client import ServerClient, reading_answer
 from tirjudge.engines.vllm_answer import Reader, VLLMAnswer, check_reload, sampling_fields
 from tirjudge.engines.vllm_version import TESTED, is_tested
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TirjudgeError, TurnRefused
-from tirjudge.http.exchange import CONNECT_S, KEEPALIVE_S
-from tirjudge.http.trace_context import trace_headers
-from tirjudge.http.workers import is_this_machine
 from tirjudge.model import EngineKind, EngineOptions, Model, checkpoint_folder, identity_of
 from tirjudge.profile import Profile, load_profile
 from tirjudge.prompt_messages import Prompt, chat_of
@@ -93,7 +91,7 @@ class VLLMEngine(BaseEngine):
         timeout_s: float = 600.0,
         transport: httpx2.AsyncBaseTransport | None = None,
     ) -> None:
-        self._server = _Server(base_url, api_key=api_key, timeout_s=timeout_s, transport=transport)
+        self._server = ServerClient(base_url, api_key=api_key, timeout_s=timeout_s, transport=transport)
         self._model = model
         self._served: ServedModel | None = None
         self._version_checked = False
@@ -133,7 +131,7 @@ class VLLMEngine(BaseEngine):
             )
         body = _completion_body(token_ids, sampling=sampling, session=session, model=served.name, room=room)
         answer = await self._server.post("/v1/completions", body, headers={"X-Session-ID": session})
-        with _reading(f"{self._server.url}/v1/completions"):
+        with reading_answer(f"{self._server.url}/v1/completions"):
             return await self._reader.read(_answer_of(answer, sampling=sampling))
 
     async def reload(self, checkpoint: Path, *, version: str) -> None:
@@ -168,7 +166,7 @@ class VLLMEngine(BaseEngine):
     async def _device(self) -> str:
         """Return the device of the server, such as `cuda`."""
         info = await self._server.get("/server_info?config_format=json")
-        with _reading(f"{self._server.url}/server_info"):
+        with reading_answer(f"{self._server.url}/server_info"):
             return str(info["vllm_config"]["device_config"]["device"])
 
     async def _send_dev(self, path: str, body: Mapping[str, Any]) -> None:
@@ -202,7 +200,7 @@ class VLLMEngine(BaseEngine):
 
     async def _find_model(self) -> ServedModel:
         answer = await self._server.get("/v1/models")
-        with _reading(f"{self._server.url}/v1/models"):
+        with reading_answer(f"{self._server.url}/v1/models"):
             served = [
                 ServedModel(name=model["id"], context_tokens=model["max_model_len"])
                 for model in answer["data"]
@@ -252,7 +250,7 @@ def _answer_of(body: Mapping[str, Any], *, sampling: Sampling) -> VLLMAnswer:
 class RemoteTokenizer(ProbingTokenizer):
     """Tokenizer and chat template of the server, over `/tokenize` and `/detokenize`."""
 
-    def __init__(self, server: _Server, *, chat_template_kwargs: TemplateOptions | None = None) -> None:
+    def __init__(self, server: ServerClient, *, chat_template_kwargs: TemplateOptions | None = None) -> None:
         super().__init__()
         self._server = server
         self._given_options = chat_template_kwargs
@@ -348,12 +346,12 @@ class RemoteTokenizer(ProbingTokenizer):
     async def decode(self, token_ids: Sequence[int]) -> str:
         """Decode ids to text, including special tokens."""
         answer = await self._server.post("/detokenize", {"tokens": list(token_ids)})
-        with _reading(f"{self._server.url}/detokenize"):
+        with reading_answer(f"{self._server.url}/detokenize"):
             return answer["prompt"]
 
     async def _tokenize(self, body: Mapping[str, Any]) -> list[int]:
         answer = await self._server.post("/tokenize", body)
-        with _reading(f"{self._server.url}/tokenize"):
+        with reading_answer(f"{self._server.url}/tokenize"):
             return answer["tokens"]
 
 
@@ -377,87 +375,6 @@ def _control_tokens_in(info: Any) -> ControlTokens | None:
     tags = tag_literals(template) if isinstance(template, str) else frozenset[str]()
     unflagged = {tag for token in added.values() if isinstance(token, str) for tag in tags_in(token) if tag == token}
     return ControlTokens.of(special, tags=tags | unflagged)
-
-
-class _Server:
-    """HTTP client of one base URL that raises errors of this project."""
-
-    def __init__(
-        self, url: str, *, api_key: str | None, timeout_s: float, transport: httpx2.AsyncBaseTransport | None
-    ) -> None:
-        self.url = url.rstrip("/")
-        self._client = httpx2.AsyncClient(
-            base_url=self.url,
-            headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
-            timeout=httpx2.Timeout(timeout_s, connect=CONNECT_S, pool=None),
-            trust_env=not is_this_machine(self.url),
-            limits=httpx2.Limits(max_connections=None, keepalive_expiry=KEEPALIVE_S),
-            transport=transport,
-        )
-
-    async def get(self, path: str) -> dict[str, Any]:
-        return await self._send("GET", path)
-
-    async def get_text(self, path: str) -> str:
-        return (await self._response("GET", path)).text
-
-    async def post(
-        self, path: str, body: Mapping[str, Any], *, headers: Mapping[str, str] | None = None
-    ) -> dict[str, Any]:
-        return await self._send("POST", path, json=body, headers=headers)
-
-    async def aclose(self) -> None:
-        await self._client.aclose()
-
-    async def _send(
-        self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **content: Any
-    ) -> dict[str, Any]:
-        """Send a request and return the JSON of the response; {} for an empty body."""
-        response = await self._response(method, path, headers=headers, **content)
-        try:
-            return response.json() if response.content else {}
-        except ValueError as error:
-            raise EngineUnavailable(f"{self.url}{path}: {type(error).__name__}: {error}") from error
-
-    async def _response(
-        self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **content: Any
-    ) -> httpx2.Response:
-        headers = {**trace_headers(), **(headers or {})}
-        try:
-            response = await self._client.request(method, path, headers=headers, **content)
-        except (httpx2.HTTPError, ValueError) as error:
-            failure = EngineUnavailable(f"{self.url}{path}: {type(error).__name__}: {error}")
-            raise failure.logged_as(f"{self.url}{path}: {type(error).__name__}") from error
-        if not response.is_success:
-            raise _error_of(response, url=f"{self.url}{path}")
-        return response
-
-
-@contextmanager
-def _reading(url: str) -> Iterator[None]:
-    """Raise EngineUnavailable if a response lacks a field or has one of the wrong type."""
-    try:
-        yield
-    except (KeyError, IndexError, TypeError) as error:
-        failure = EngineUnavailable(f"{url}: not vLLM's answer: {error!r}")
-        raise failure.logged_as(f"{url}: not vLLM's answer: {type(error).__name__}") from error
-
-
-def _error_of(response: httpx2.Response, *, url: str) -> TirjudgeError:
-    """Convert an error response. The body from vLLM is {"error": {"message", "type", "param", "code"}}."""
-    try:
-        error = response.json()["error"]
-        message, param = str(error["message"]), error.get("param")
-    except (ValueError, KeyError, TypeError):
-        message, param = " ".join(response.text[:500].split()), None
-    said = f"{url}: HTTP {response.status_code}"
-    if response.status_code == 400 and (param in ("input_tokens", "input_text") or "context length" in message):
-        return PromptTooLong(f"{url}: {message}").logged_as(said)
-    if response.status_code == 404:
-        return CheckpointError(f"{url}: {message}").logged_as(said)
-    if response.status_code in (400, 413, 422):
-        return TurnRefused(f"{url}: HTTP {response.status_code}: {message}").logged_as(said)
-    return EngineUnavailable(f"{url}: HTTP {response.status_code}: {message}").logged_as(said)
 
 
 @asynccontextmanager

@@ -77,6 +77,11 @@ class RewardMode(StrEnum):
     COHORT = "cohort"
     """The score from a strategy that compares the responses to one prompt."""
 
+    @property
+    def scores_each(self) -> bool:
+        """Whether the reward of a response is its own score."""
+        return self in (RewardMode.POINTWISE, RewardMode.EXPECTED_SCORE)
+
 
 class RewardItem(Wire):
     """One or several responses to one prompt."""
@@ -113,7 +118,8 @@ class RewardRequest(JudgingOptions):
     strategy: ComparingStrategy = "circular"
     """Strategy of the mode `cohort`."""
     scale: tuple[Number, Number] | Literal["raw"] = (0.0, 1.0)
-    """Worst and best reward. `raw`: keep scores at 1 to 10 and probabilities at 0 to 1."""
+    """Worst and best reward. `raw`: keep scores at 1 to 10 and probabilities at 0 to 1. Scores of a scalar reward model are
+    always raw."""
     items: Annotated[list[RewardItem], Field(min_length=1, max_length=MAX_ITEMS)] | None = None
     """Several items. None: the fields of `RewardItem` below are given."""
     prompt: Prompt | None = None
@@ -164,7 +170,7 @@ class ResponseReward(Wire):
     reward: float | None
     """The reward. None: the status is not `scored`."""
     score: float | None
-    """Score of the judge, 1 to 10. None in modes that compare."""
+    """Score of the judge, 1 to 10, or a raw score. None in modes that compare."""
     confidence: float | None
     """Confidence of the verdict. None: not known."""
     reason: str | None
@@ -224,8 +230,8 @@ class RewardAnswer(Wire):
     """Mode of the request."""
     strategy: str | None
     """Strategy of the mode `cohort`. None in other modes."""
-    scale: tuple[float, float]
-    """Worst and best reward."""
+    scale: tuple[float, float] | None
+    """Worst and best reward. None: raw scores of a scalar reward model, which have no scale."""
     data: list[ItemRewards]
     """Rewards of each item, in the order of the request."""
     counts: RewardCounts

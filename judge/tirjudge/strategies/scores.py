@@ -11,7 +11,8 @@ from tirjudge.types import Judgment, Mode
 
 
 def written_score(judgment: Judgment, *, needs_program: bool) -> float | None:
-    """Return the mean score, 1 to 10, that the judge wrote in the rollouts that count; None for an abstention.
+    """Return the mean score, 1 to 10, that the judge wrote in the rollouts that count; None for an abstention. If checks or
+    a scalar reward model decided, it is the score of the verdict.
 
     Args:
         judgment: pointwise judgment of one response.
@@ -19,6 +20,8 @@ def written_score(judgment: Judgment, *, needs_program: bool) -> float | None:
     """
     if judgment.verdict.status == "abstained":
         return None
+    if judgment.decided_as_whole:
+        return mean_score(judgment)
     counting = [rollout.verdict for rollout in judgment.rollouts if rollout.counts(needs_program=needs_program)]
     return fmean(float(verdict.label) for verdict in counting if verdict is not None)
 

@@ -107,8 +107,8 @@ async def converse(
     Raises:
         Refused, QueueFull, ShuttingDown, PromptTooLong, EngineUnavailable, SandboxUnavailable, DeadlineExceeded
     """
-    if not service.judge.has_model:
-        message = "this server has rules and no model, so it cannot chat; send a request for a judgment"
+    if not service.judge.engine.facts.generates:
+        message = "the judge of this server writes no text, so it cannot chat; send a request for a judgment"
         raise Refused(invalid(message, param="model", code="no_model"))
     text = shown_text(question.messages)
     tools = "auto" if question.tools else "off"
