@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from statistics import fmean
 
-from tirjudge.right import TIED
+from tirjudge.verdict import TIED
 from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.benchmarks.human_votes import (
     VOTES,

@@ -8,7 +8,7 @@ or pooled; both values are reported.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tirjudge.right import ScoringRule
 from tirjudge.types import Mode
@@ -94,7 +94,7 @@ def _fenced(content: str, *, language: str = "") -> str:
 
 
 ALL_PAIRS = MeanMetric(name="all pairs", holds=lambda mark: True)
-OFFICIAL = {
+OFFICIAL: Mapping[Mode | None, Official] = {
     Mode.PAIRWISE: Official(
         orders="both",
         counting=ScoringRule(orders="mean", tie=0.0),

@@ -12,8 +12,9 @@ from dataclasses import replace
 from itertools import combinations
 from statistics import fmean
 
-from tirjudge.right import TIED, choices_by_order, scores_of
+from tirjudge.right import choices_by_order, scores_of
 from tirjudge.types import ChatMessage, Mode
+from tirjudge.verdict import TIED
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import Example, ExampleMetadata, example
 

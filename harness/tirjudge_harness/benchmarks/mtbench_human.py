@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from tirjudge.right import TIED, ScoringRule
+from tirjudge.right import ScoringRule
 from tirjudge.types import Mode
+from tirjudge.verdict import TIED
 from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.benchmarks.human_votes import (
     agreement_of_voters,

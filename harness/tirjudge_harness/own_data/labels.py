@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tirjudge.right import TIED
 from tirjudge.types import MAX_RESPONSES, label_of
+from tirjudge.verdict import TIED
 from tirjudge_harness.own_data.mapping import TIE
 
 MAX_LABEL_CHARS = 80

@@ -7,8 +7,8 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from tirjudge.right import TIED
 from tirjudge.types import MAX_RESPONSES, ChatMessage, label_of
+from tirjudge.verdict import TIED
 from tirjudge_harness.benchmark import Row
 from tirjudge_harness.columns import id_of
 from tirjudge_harness.examples import Example, example

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tirjudge.durable import parse_lines, whole_lines
-from tirjudge.right import TIED, choices_by_order, decisions_of
+from tirjudge.right import choices_by_order, decisions_of
 from tirjudge.types import ChatMessage, Judgment, label_of
+from tirjudge.verdict import TIED
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.items import InputError, JudgeItem, JudgeSettings, read_tasks
 from tirjudge_harness.output import OutputRecord

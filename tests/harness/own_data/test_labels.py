@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tirjudge.right import TIED
+from tirjudge.verdict import TIED
 from tirjudge_harness.items import InputError
 from tirjudge_harness.own_data.labels import label_value, majority, meanings_of, rating_of
 from tirjudge_harness.own_data.mapping import label_values_of
