@@ -231,7 +231,9 @@ async def test_a_runaway_query_is_stopped_and_the_store_stays_usable(open_one: O
 
 def test_a_slow_query_shows_no_progress() -> None:
     """DuckDB prints its progress to the standard output, which has the answer."""
-    assert loaded("facts.csv", LOANS).sql("SELECT current_setting('enable_progress_bar') AS shown") == [{"shown": False}]
+    assert loaded("facts.csv", LOANS).sql("SELECT current_setting('enable_progress_bar') AS shown") == [
+        {"shown": False}
+    ]
 
 
 async def test_a_statement_that_explain_runs_changes_only_the_process_of_its_query(open_one: OpenStore) -> None:
