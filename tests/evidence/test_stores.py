@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import io
+import json
 import os
 import sqlite3
 from pathlib import Path
@@ -17,7 +19,7 @@ from tests.evidence.conftest import OpenStore, OpenStores, RunProgram, attached
 from tirjudge.tools.functions import ToolError
 from tirjudge.types import MAX_ATTACHED_BYTES, JudgeRequest
 from tirjudge_evidence.functions import Stores
-from tirjudge_evidence.inside import table
+from tirjudge_evidence.inside import held, table
 
 LOANS = "id,name,amount\n1,Ann,10.5\n2,Bob,20\n3,Cy,30\n"
 
@@ -234,6 +236,16 @@ def test_a_slow_query_shows_no_progress() -> None:
     assert loaded("facts.csv", LOANS).sql("SELECT current_setting('enable_progress_bar') AS shown") == [
         {"shown": False}
     ]
+
+
+def test_an_answer_is_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever a library printed before, the answer is the last line: DuckDB may show the progress of its first statement."""
+    monkeypatch.syspath_prepend(str(Path(held.__file__).parent))
+    file = {"name": "loans.csv", "format": "csv", "data": base64.b64encode(LOANS.encode()).decode()}
+    print("\r100% of something", end="")
+    query = {"operation": "sql", "arguments": {"query": "SELECT count(*) AS n FROM loans"}}
+    held.answer(json.dumps(query), json.dumps({"kind": "table", "files": [file]}))
+    assert capsys.readouterr().out.splitlines()[-1] == '{"result":[{"n":3}]}'
 
 
 async def test_a_statement_that_explain_runs_changes_only_the_process_of_its_query(open_one: OpenStore) -> None:
