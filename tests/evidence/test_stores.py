@@ -7,6 +7,7 @@ import base64
 import io
 import json
 import os
+import re
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -365,7 +366,10 @@ async def test_hostile_attached_files_end_in_an_error_of_the_call(bare: Stores, 
         attached("wrong", "words", kind="documents", format="csv"),
     )
     lines = result.stdout.splitlines()
-    assert lines[0].startswith("bomb sql: t: not readable as parquet: Out of Memory Error"), result
+    stopped = (
+        "t: not readable as parquet: Out of Memory Error|the query was stopped after"  # on a slow machine, by its time
+    )
+    assert re.match(f"bomb sql: (?:{stopped})", lines[0]), result
     assert lines[1:] == [
         "path [{'x': 1}]",
         "wrong sql: wrong is a store of kind documents, which has no sql",
