@@ -240,7 +240,7 @@ def test_a_slow_query_shows_no_progress() -> None:
 
 
 def test_an_answer_is_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever a library printed before, the answer is the last line: DuckDB may show the progress of its first statement."""
+    """A library may print before the answer: DuckDB shows the progress of a statement that takes two seconds."""
     monkeypatch.syspath_prepend(str(Path(held.__file__).parent))
     file = {"name": "loans.csv", "format": "csv", "data": base64.b64encode(LOANS.encode()).decode()}
     print("\r100% of something", end="")
