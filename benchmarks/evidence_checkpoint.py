@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -218,7 +217,6 @@ def main(
     out: Out = None,
 ) -> None:
     """Train, measure, and print the result as JSON. Checkpoints and results in the folders are used again."""
-    started = time.perf_counter()
     functions = asyncio.run(function_lines())
 
     def trained_stage(seed: int, num_steps: int, *, parent: Path, **shares: Any) -> dict[str, Any]:
@@ -236,9 +234,8 @@ def main(
     for seed in range(2, seeds + 2):
         trained.append(trained_stage(seed, steps, parent=folder_of(1), plan_alone=0.6, whole=0.2, kinds=MORE_VALUES))
         results = measure_once(folder_of(seed), num_items=items, seed=seed)
-        measured += [one | {"training_seed": seed} for one in results]
-    elapsed_s = round(time.perf_counter() - started, 1)
-    report({"trained": trained, "checkpoints": measured, "elapsed_s": elapsed_s}, out)
+        measured += [one | {"seed": seed} for one in results]
+    report({"trained": trained, "checkpoints": measured}, out)
 
 
 if __name__ == "__main__":

@@ -216,7 +216,7 @@ async def run_query(pool: SandboxPool, operation: str, arguments: Mapping[str, A
     query = json.dumps({"operation": operation, "arguments": arguments})
     result = await pool.run(_QUERY, bindings={"query": query, "attached": attached})
     if result.outcome is Outcome.OK and not result.truncated:
-        answer = json.loads(result.stdout)
+        answer = json.loads(result.stdout.rstrip("\n").rpartition("\n")[2])
         if "error" in answer:
             raise ToolError(answer["error"])
         return answer["result"]

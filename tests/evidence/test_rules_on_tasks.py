@@ -16,12 +16,16 @@ from typing import Any
 import pytest
 
 from tests.evidence.conftest import attached
+from tirjudge.checks import CheckCard
 from tirjudge.concurrency import map_concurrently
+from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.errors import EvidenceRefused
 from tirjudge.judge import Judge
 from tirjudge.opening import open_judge
 from tirjudge.types import AttachedStore, JudgeRequest
-from tirjudge_evidence.stores import attached_digest
+from tirjudge_evidence.checks.base import CheckContext, InStoreSettings
+from tirjudge_evidence.checks.opening import CHECKS, OpenCheck, OpenChecks
+from tirjudge_evidence.stores import LazyPools, attached_digest
 from tirjudge_evidence.tasks.generating import KINDS, EvidenceTask, draw_tasks
 
 DECIDABLE = tuple(kind for kind in KINDS if kind != "noted")
@@ -121,6 +125,28 @@ def rules(tmp_path: Path) -> OpenRules:
     return open_rules
 
 
+@pytest.fixture
+async def rules_with_shared_pools() -> AsyncIterator[OpenRules]:
+    """As `rules`, but all judges share the processes that open stores. So hundreds of judges take little time."""
+    pools = LazyPools()
+
+    @asynccontextmanager
+    async def open_rules(check: dict[str, Any]) -> AsyncIterator[Judge]:
+        kind = CHECKS.named(check["kind"])
+        settings = kind.settings.model_validate(check)
+        assert isinstance(settings, InStoreSettings)
+        card = CheckCard(
+            name=settings.name, kind=settings.kind, severity="violation", weight=1.0, gate=None, sha256="0" * 64,
+            needs=settings.needs,
+        )  # fmt: skip
+        examine = kind.open(settings, CheckContext(pools=pools))
+        checks = OpenChecks([OpenCheck(card=card, settings=settings, examine=examine)])
+        yield Judge(engine=ScriptedEngine([]), checks=checks)
+
+    yield open_rules
+    await pools.close()
+
+
 def request_of(task: EvidenceTask, **fields: Any) -> JudgeRequest:
     return JudgeRequest.model_validate(
         {"mode": "rules", "prompt": task.question, "responses": list(task.responses), "evidence": list(task.stores)}
@@ -149,13 +175,13 @@ async def test_a_check_on_a_table_and_one_on_a_graph_decide_as_the_generator(rul
     assert await wrong_verdicts(tasks, rules=rules) == []
 
 
-@pytest.mark.slow  # 300 judges, each with a process that opens its stores
-async def test_checks_decide_hundreds_of_tasks_as_the_generator(rules: OpenRules) -> None:
+@pytest.mark.slow  # 600 queries, each in a process of its own
+async def test_checks_decide_hundreds_of_tasks_as_the_generator(rules_with_shared_pools: OpenRules) -> None:
     tasks = list(islice(draw_tasks(seed=22, held_out=False, kinds=DECIDABLE), 300))
     assert {task.kind for task in tasks} == set(DECIDABLE)
     assert {task.conflict for task in tasks} == {"none", "authority", "latest", "validity"}
     assert {task.status for task in tasks} == {"contradicted", "violates_rule", "not_in_evidence"}
-    assert await wrong_verdicts(tasks, rules=rules) == []
+    assert await wrong_verdicts(tasks, rules=rules_with_shared_pools) == []
 
 
 async def test_a_check_decides_otherwise_over_another_store(rules: OpenRules) -> None:

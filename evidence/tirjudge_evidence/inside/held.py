@@ -4,7 +4,8 @@
     rehearse  prepares a process for its query
     answer    runs one query and prints the answer, in the isolated process
 
-An answer is one line of JSON: `{"result": ...}`, or `{"error": "..."}` for an error of the query.
+An answer is one line of JSON: `{"result": ...}`, or `{"error": "..."}` for an error of the query. It is the last line of the
+output, because a library may print something before, as DuckDB does if a statement takes two seconds.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def answer(query: str, attached: str = "") -> None:
     except Exception as error:
         name = "" if type(error) is ValueError else f"{type(error).__name__}: "
         text = _encoded({"error": f"{name}{error}"[:1000]})
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(f"\n{text}\n")
     sys.stdout.flush()
 
 

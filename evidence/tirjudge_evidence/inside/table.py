@@ -126,6 +126,7 @@ def open_store(files: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) 
     if settings.get("is_limited"):
         config |= {"memory_limit": f"{QUERY_MEMORY_MB}MiB", "temp_directory": ""}
     connection = duckdb.connect(":memory:", config=config)
+    connection.execute("SET enable_progress_bar=false")
     # Only attached databases are compressed. Filters and groups then take about a third of the time.
     connection.execute("ATTACH ':memory:' AS evidence (COMPRESS)")
     connection.execute("USE evidence")
