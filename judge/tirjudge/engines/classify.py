@@ -34,8 +34,8 @@ PROBE: Conversation = [{"role": "user", "content": "Hi"}, {"role": "assistant", 
 """Conversation that is scored at the start, so that an unsuitable model is found there."""
 
 
-class Wire(Protocol):
-    """The requests of one kind of server."""
+class RewardServer(Protocol):
+    """A server with a scalar reward model. Each kind has its own requests."""
 
     async def control_tokens(self, texts: Sequence[str]) -> ControlTokens:
         """As in `ScalarEngine`."""
@@ -54,7 +54,7 @@ class ClassifyEngine(ScalarEngine):
         max_concurrency: as in `ScalarEngine`.
     """
 
-    def __init__(self, wire: Wire, *, max_concurrency: int = MAX_CONCURRENCY) -> None:
+    def __init__(self, wire: RewardServer, *, max_concurrency: int = MAX_CONCURRENCY) -> None:
         super().__init__(max_concurrency=max_concurrency)
         self._wire = wire
 
@@ -179,7 +179,7 @@ class TextEmbeddingsInference:
 class FoundServer:
     """A server and its model."""
 
-    wire: Wire
+    wire: RewardServer
     model: str
     """Name of the model."""
     max_tokens: int
@@ -210,7 +210,7 @@ async def find_server(server: ServerClient, *, name: str, kwargs: TemplateOption
         if is_sglang:
             template = _template(server, name, kwargs=kwargs, software="SGLang")
             model, max_tokens = next(iter(contexts.items()))
-            wire: Wire = SGLang(server, template=template, max_tokens=max_tokens or Profile().context_tokens)
+            wire: RewardServer = SGLang(server, template=template, max_tokens=max_tokens or Profile().context_tokens)
             found = FoundServer(wire=wire, model=model, max_tokens=max_tokens or Profile().context_tokens)
         else:
             model = name or next(iter(contexts))
