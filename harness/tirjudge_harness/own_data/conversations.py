@@ -1,11 +1,10 @@
-"""Conversations in cells: lists of messages, their JSON, and transcripts with `Human:` and `Assistant:`.
+"""Conversations in cells: lists of messages, and transcripts with `Human:` and `Assistant:`.
 
 Messages are `{"role", "content"}` or `{"from", "value"}`. Other keys of a message are ignored.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,30 +27,22 @@ _TURN = re.compile(r"(?:\A|\n\n)(Human|Assistant):")
 Conversation = tuple[ChatMessage, ...]
 
 
+PYTHON_LISTS = ("[{'role'", "[{'content'", "[{'from'")
+"""Starts of lists of messages in Python's notation, as pandas writes them to CSV files."""
+
+
 def conversation_in(value: Any, *, column: str) -> Conversation | None:
-    """Return the conversation in a cell. None: the cell has a different content.
+    """Return the conversation in a list of messages. None: the value is not such a list.
 
     Raises:
-        ValueError: the cell has messages that cannot be read.
+        ValueError: the messages cannot be read.
     """
-    if isinstance(value, str):
-        head = value.lstrip()
-        if head.startswith(("Human:", "Assistant:")):
-            return _transcript(head)
-        if head.startswith(("[{'role'", "[{'content'", "[{'from'")):
-            raise ValueError(f"{column}: a list in Python's notation, not JSON; write the column with json.dumps")
-        if not head.startswith("[") or not head[1:].lstrip().startswith("{"):
-            return None
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            return None
-    if not _are_messages(value):
+    if not are_messages(value):
         return None
     return tuple(_message(one, where=f"{column}[{place}]") for place, one in enumerate(value))
 
 
-def _are_messages(value: Any) -> bool:
+def are_messages(value: Any) -> bool:
     """Whether a value is a list of messages. Other lists of objects are texts or lists of responses."""
     if not isinstance(value, Sequence) or isinstance(value, str) or not value:
         return False
@@ -70,8 +61,11 @@ def _message(given: Mapping[str, Any], *, where: str) -> ChatMessage:
     return ChatMessage.model_validate({"role": known, "content": content})
 
 
-def _transcript(text: str) -> Conversation | None:
-    """Return the turns of a transcript. None: the text has no turn of a human."""
+def transcript_in(text: str) -> Conversation | None:
+    """Return the turns of a transcript. None: the text does not begin with a turn, or has no turn of a human."""
+    text = text.lstrip()
+    if not text.startswith(("Human:", "Assistant:")):
+        return None
     _, *pieces = _TURN.split(text)
     turns = list(zip(pieces[::2], pieces[1::2], strict=True))
     if not any(speaker == "Human" for speaker, _ in turns):

@@ -12,9 +12,9 @@ from typing import Any
 from tirjudge_harness.benchmark import Row
 from tirjudge_harness.items import InputError
 from tirjudge_harness.neutral import is_neutral
-from tirjudge_harness.own_data.cells import is_empty, replies_in
+from tirjudge_harness.own_data.cells import Reply, is_empty, is_structured, replies_in
 from tirjudge_harness.own_data.labels import label_value, meanings_of, plain, rating_of
-from tirjudge_harness.own_data.mapping import ColumnMapping, GivenColumns, listed
+from tirjudge_harness.own_data.mapping import TIE, ColumnMapping, GivenColumns, listed
 
 PROMPTS = (
     "prompt", "question", "instruction", "query", "problem", "task", "input", "user_prompt", "user_input", "history",
@@ -80,6 +80,8 @@ class OwnTable:
     """All columns."""
     filled: Mapping[str, str]
     """Normalized name -> name of the columns with a value in at least one row."""
+    structured: tuple[str, ...]
+    """Columns whose texts are all JSON lists or transcripts."""
 
     @classmethod
     def of(cls, rows: Sequence[Row], *, source: str) -> OwnTable:
@@ -89,7 +91,19 @@ class OwnTable:
         for row in rows:
             empty.difference_update([name for name in empty if not is_empty(row.get(name))])
         filled = {plain(name): name for name in columns if name not in empty}
-        return cls(source=source, rows=rows, columns=tuple(columns), filled=filled)
+        structured = [name for name in filled.values() if _are_structured(row.get(name) for row in rows)]
+        return cls(source=source, rows=rows, columns=tuple(columns), filled=filled, structured=tuple(structured))
+
+    def replies(self, row: Row, columns: Iterable[str]) -> list[Reply]:
+        """Return the responses of a row. Empty: a cell is empty or cannot be read."""
+        try:
+            return [
+                reply
+                for column in columns
+                for reply in replies_in(row.get(column), column=column, structured=self.structured)
+            ]
+        except ValueError:
+            return []
 
     def among(self, names: Iterable[str]) -> list[str]:
         """Return the filled columns with these normalized names, in the order of `names`."""
@@ -127,6 +141,8 @@ def find_mapping(table: OwnTable, given: GivenColumns) -> ColumnMapping:
         return ColumnMapping(layout="neutral", prompt=("prompt",), responses=("responses",), id="id")
     layout = _layout(table, given)
     layout = layout.model_copy(update=_texts(table, given, layout=layout))
+    structured = tuple(name for name in table.structured if name in layout.used)
+    layout = layout.model_copy(update={"structured": structured})
     if layout.layout == "chosen_rejected":
         return layout
     return _with_labels(table, given, layout=layout)
@@ -142,7 +158,7 @@ def _layout(table: OwnTable, given: GivenColumns) -> ColumnMapping:
             )
         return ColumnMapping(layout="chosen_rejected", chosen=given.chosen, rejected=given.rejected)
     pairs = [pair for first, second in PAIRS if len(pair := table.among((first, second))) == 2]
-    numbered = _numbered(table)
+    numbered = [] if given.responses else _numbered(table)
     lists, single = table.among(LISTS), table.among(SINGLE)
     if not given.layout_options and pairs:
         if len(pairs) > 1 or numbered:
@@ -161,7 +177,7 @@ def _layout(table: OwnTable, given: GivenColumns) -> ColumnMapping:
             "no columns of responses found" if not responses else f"{listed(responses)} can each be the response",
             fix="give --chosen-column and --rejected-column, or --response-column for each response and --label-column",
         )
-    is_list = len(responses) == 1 and any(_is_list(row.get(responses[0])) for row in table.rows)
+    is_list = len(responses) == 1 and _longest(table, responses[0]) > 1
     is_rated = len(responses) == 1 and not is_list
     labels = given.labels or _found_labels(table, RATINGS if is_rated else LABELS, but=responses)
     return ColumnMapping(layout="rated" if is_rated else "labeled", responses=responses, labels=labels)
@@ -190,11 +206,10 @@ def _are_consecutive(ends: Iterable[str]) -> bool:
     return len(found) > 1 and any(every.startswith(found) for every in ("abcdefgh", "0123456789", "123456789"))
 
 
-def _is_list(cell: Any) -> bool:
-    try:
-        return len(replies_in(cell, column="")) > 1
-    except ValueError:
-        return False
+def _are_structured(cells: Iterable[Any]) -> bool:
+    """Whether there are texts among the cells, and all of them are JSON lists or transcripts."""
+    texts = [cell for cell in cells if isinstance(cell, str) and not is_empty(cell)]
+    return bool(texts) and all(map(is_structured, texts))
 
 
 def _found_labels(table: OwnTable, names: Sequence[str], *, but: Sequence[str]) -> tuple[str, ...]:
@@ -244,7 +259,7 @@ def _texts(table: OwnTable, given: GivenColumns, *, layout: ColumnMapping) -> di
 
 def _prompt(table: OwnTable, *, layout: ColumnMapping) -> tuple[str, ...]:
     columns = [name for name in (layout.chosen, layout.rejected, *layout.responses) if name is not None]
-    if _have_prompts(table.rows, columns):
+    if _have_prompts(table, columns):
         return ()
     found = [column for column in table.among(PROMPTS) if column not in layout.used]
     if not found:
@@ -257,14 +272,10 @@ def _prompt(table: OwnTable, *, layout: ColumnMapping) -> tuple[str, ...]:
     return (found[0],)
 
 
-def _have_prompts(rows: Sequence[Row], columns: Sequence[str]) -> bool:
+def _have_prompts(table: OwnTable, columns: Sequence[str]) -> bool:
     """Whether the responses of the first complete row are conversations of more than one message."""
-    for row in rows:
-        try:
-            replies = [reply for column in columns for reply in replies_in(row.get(column), column=column)]
-        except ValueError:
-            continue
-        if replies:
+    for row in table.rows:
+        if replies := table.replies(row, columns):
             return all(not isinstance(reply, str) and len(reply) > 1 for reply in replies)
     return False
 
@@ -287,6 +298,10 @@ def _with_labels(table: OwnTable, given: GivenColumns, *, layout: ColumnMapping)
     for value, meaning in (given.label_values or {}).items():
         if (normal := label_value(value)) is None:
             raise InputError(f"--label-value: {value!r} means that a row has no label; give another value")
+        if layout.layout != "rated" and not (meaning == TIE or meaning.isalpha()):
+            raise InputError(
+                f"--label-value: {value}={meaning}: a label means a letter or {TIE}; only ratings are numbers"
+            )
         own[normal] = meaning
     counted = _label_counts(table.rows, layout.labels)
     if layout.layout == "rated":
@@ -296,7 +311,7 @@ def _with_labels(table: OwnTable, given: GivenColumns, *, layout: ColumnMapping)
         wanted, fix = "a number", "give a numeric --label-column, or --label-value VALUE=NUMBER for each value"
     else:
         listed_in, *others = layout.responses
-        width = len(layout.responses) if others else _longest(table.rows, listed_in)
+        width = len(layout.responses) if others else _longest(table, listed_in)
         values = meanings_of(
             counted,
             columns=layout.responses if others else (),
@@ -331,12 +346,6 @@ def _label_counts(rows: Sequence[Row], columns: Sequence[str]) -> Counter[str]:
     return counted
 
 
-def _longest(rows: Sequence[Row], column: str) -> int:
+def _longest(table: OwnTable, column: str) -> int:
     """Return the maximum number of responses in one row."""
-    longest = 0
-    for row in rows:
-        try:
-            longest = max(longest, len(replies_in(row.get(column), column=column)))
-        except ValueError:
-            continue
-    return longest
+    return max((len(table.replies(row, [column])) for row in table.rows), default=0)

@@ -15,6 +15,9 @@ from tirjudge.types import MAX_RESPONSES, label_of
 from tirjudge.verdict import TIED
 from tirjudge_harness.own_data.mapping import TIE
 
+_HUMAN_REF = "human_ref_"
+"""Start of the columns of the responses in Stanford Human Preferences (SHP), where 1 means the first response."""
+
 MAX_LABEL_CHARS = 80
 """Maximum length of a label value in characters."""
 
@@ -153,6 +156,8 @@ def _numbers(numbers: Sequence[int], *, columns: Sequence[str], num_responses: i
     """Return the meaning of numbers: those at the end of the columns' names, or indexes from 0 or from 1. Empty: unclear."""
     if not numbers:
         return {}
+    if columns and all(plain(name).startswith(_HUMAN_REF) for name in columns):
+        return {str(number): "BA"[number] for number in numbers if number in (0, 1)}
     ends = {plain(name)[-1:]: index for index, name in enumerate(columns)}
     if columns and all(end.isdecimal() for end in ends):
         return {str(number): label_of(ends[str(number)]) for number in numbers if str(number) in ends}

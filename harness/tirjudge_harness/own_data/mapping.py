@@ -67,6 +67,8 @@ class ColumnMapping(StoredModel):
     """Columns of the labels, one per rater."""
     label_values: dict[str, str] = Field(default_factory=dict)
     """Normalized value of a label -> its meaning: a letter, `tie`, or a number. Empty: ratings are numbers."""
+    structured: tuple[str, ...] = ()
+    """Columns whose texts are JSON lists or transcripts. Texts of other columns are not parsed."""
     id: str | None = None
     """Column of the ids. None: an id is a hash of the texts."""
     subset: str | None = None

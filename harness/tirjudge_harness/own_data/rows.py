@@ -69,7 +69,7 @@ def own_example(row: Row, *, columns: ColumnMapping, number: int) -> Example | N
 def _texts(row: Row, columns: ColumnMapping) -> tuple[str | Conversation, tuple[str, ...], int]:
     """Return the prompt, the responses, and the number of responses in the column `chosen`."""
     names = columns.responses or tuple(name for name in (columns.chosen, columns.rejected) if name is not None)
-    cells = [replies_in(row.get(name), column=name) for name in names]
+    cells = [replies_in(row.get(name), column=name, structured=columns.structured) for name in names]
     if columns.layout == "rated" or len(columns.responses) > 1:
         for name, cell in zip(names, cells, strict=True):
             if len(cell) != 1:
@@ -79,7 +79,7 @@ def _texts(row: Row, columns: ColumnMapping) -> tuple[str | Conversation, tuple[
         raise ValueError(f"{', '.join(names)}: expected 2 to {MAX_RESPONSES} responses, got {len(replies)}")
     before, responses = _split(replies)
     if columns.prompt:
-        prompt: Reply = prompt_in(row, columns.prompt)
+        prompt: Reply = prompt_in(row, columns.prompt, structured=columns.structured)
     elif before:
         prompt = before
     else:
@@ -147,6 +147,9 @@ def _example(
     correct: Sequence[int],
     facts: Mapping[str, Any],
 ) -> Example:
+    wrong = {response for index, response in enumerate(responses) if index not in correct}
+    if any(responses[index] in wrong for index in correct):
+        raise ValueError("the right response equals a wrong one, so no verdict can be right")
     shown = prompt if isinstance(prompt, str) else repr([(message.role, message.content) for message in prompt])
     subset, reference = (
         None if name is None or is_empty(row.get(name)) else text_in(row, name)

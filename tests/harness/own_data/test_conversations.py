@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tirjudge.types import ChatMessage
+from tirjudge_harness.own_data.cells import is_structured, replies_in
 from tirjudge_harness.own_data.conversations import conversation_in, prompt_and_responses
 
 USER, ASSISTANT = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
@@ -24,14 +25,28 @@ EXPECTED = (ChatMessage(role="user", content="Hi"), ChatMessage(role="assistant"
     ],
 )
 def test_every_notation_is_the_same_conversation(cell: Any) -> None:
-    assert conversation_in(cell, column="c") == EXPECTED
+    assert replies_in(cell, column="c", structured=("c",)) == [EXPECTED]
+    assert not isinstance(cell, str) or is_structured(cell)
+    # In a column of other texts, it is the text of a response.
+    assert replies_in(cell, column="c", structured=()) == [cell if isinstance(cell, str) else EXPECTED]
 
 
 @pytest.mark.parametrize(
-    "cell", ["text", '[{"a": 1}]', "[{broken", '["a"]', "[]", [], [{"a": 1}], None, 3, "Assistant: alone", "{}"]
+    "cell", ["text", '[{"a": 1}]', "[{broken", "[1]", "[]", "Assistant: alone", "{}", "[" * 100_000, "Human"]
 )
-def test_other_cells_are_not_conversations(cell: Any) -> None:
-    assert conversation_in(cell, column="c") is None
+def test_other_texts_are_not_structured(cell: str) -> None:
+    assert not is_structured(cell)
+
+
+@pytest.mark.parametrize("value", [[], [{"a": 1}], None, 3, "text", {"role": "user"}])
+def test_other_values_are_not_conversations(value: Any) -> None:
+    assert conversation_in(value, column="c") is None
+
+
+def test_a_json_list_of_texts_is_a_list_of_responses() -> None:
+    assert replies_in('["x", "y"]', column="c", structured=("c",)) == ["x", "y"]
+    with pytest.raises(ValueError, match="c: expected a JSON list, as in the other rows"):
+        replies_in("x", column="c", structured=("c",))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +62,7 @@ def test_other_cells_are_not_conversations(cell: Any) -> None:
 )
 def test_unreadable_messages_are_refused_with_the_column(cell: Any, says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        conversation_in(cell, column="c")
+        replies_in(cell, column="c", structured=("c",))
 
 
 def test_conversations_are_split_before_their_last_message() -> None:

@@ -99,6 +99,33 @@ def test_json_in_cells_of_a_csv_file_is_read(load: Load) -> None:
     assert (found.prompt, found.responses) == ("p", ("x", "y"))
 
 
+def test_a_response_that_is_json_is_a_text_unless_its_whole_column_is(load: Load) -> None:
+    rows = [
+        {"prompt": "List two letters as JSON.", "chosen": '["a", "b"]', "rejected": "a, b"},
+        {"prompt": "Write a word.", "chosen": "word", "rejected": '[{"role": "user", "content": "x"}]'},
+    ]
+    own = load(rows)
+    assert own.columns.structured == ()
+    assert [one.responses for one in own.examples] == [(row["chosen"], row["rejected"]) for row in rows]
+
+
+def test_a_pair_of_equal_responses_is_invalid(load: Load) -> None:
+    own = load([PAIR, PAIR | {"prompt": "q", "response_a": "y"}])
+    assert [bad.problem for bad in own.bad_rows] == [
+        "the right response equals a wrong one, so no verdict can be right"
+    ]
+
+
+def test_given_responses_settle_a_file_with_several_families(load: Load) -> None:
+    own = load([PAIR | {"answer_a": "c", "answer_b": "d"}], responses=("answer_a", "answer_b"))
+    assert own.examples[0].responses == ("c", "d")
+
+
+def test_labels_of_stanford_human_preferences_are_one_for_the_first_response(load: Load) -> None:
+    row = {"history": "p", "human_ref_A": "x", "human_ref_B": "y", "labels": 1}
+    assert load([row]).examples[0].outline.correct == (0,)
+
+
 def test_given_columns_are_used(load: Load) -> None:
     row = {"Frage": "p", "Text": "q", "links": "x", "rechts": "y", "besser": "L", "art": "k", "muster": "m", "nr": 7}
     own = load(
@@ -140,6 +167,7 @@ def test_unclear_files_are_refused_with_the_columns_and_the_option(load: Load, r
         ({"prompt": ("promt",)}, "--prompt-column: no column 'promt'; the columns are 'prompt', 'response_a'"),
         ({"chosen": "response_a"}, "--chosen-column and --rejected-column: give both"),
         ({"responses": ("response_a", "response_a")}, "the column 'response_a' is given twice"),
+        ({"label_values": {"B": "2"}}, "--label-value: B=2: a label means a letter or tie; only ratings are numbers"),
         ({"label_values": {"none": "A"}}, "--label-value: 'none' means that a row has no label"),
     ],
 )
@@ -166,7 +194,7 @@ def test_invalid_rows_name_their_row_and_column(load: Load) -> None:
     assert [(bad.number, bad.problem) for bad in own.bad_rows] == [
         (2, "response_b: the cell is empty"),
         (3, "response_a: the cell is empty"),
-        (4, "prompt: expected a string, got ['a', 'b']"),
+        (4, "prompt: expected one prompt, got a list of 2 texts"),
         (5, "response_a: expected a string, got True"),
         (6, "winner: the meaning of 'c' is not known; give --label-value 'c=A' (or B, tie)"),
         (7, "response_b: expected one response, got a list of 2"),

@@ -17,7 +17,7 @@ def test_equal_orders_agree_and_opposite_orders_disagree() -> None:
     assert (opposite.pair_accuracy, opposite.spearman, opposite.kendall) == (0.0, -1.0, -1.0)
 
 
-def test_equal_scores_count_half_and_equal_ratings_do_not_count() -> None:
+def test_equal_scores_count_as_one_half_and_equal_ratings_do_not_count() -> None:
     """Pairs with different ratings: (0, 2), (0, 3), (1, 2), (1, 3). Right: 0-2 and 0-3. Equal scores: 1-2. Wrong: 1-3."""
     found = ranks_of([1, 7, 7, 5], [1, 1, 2, 2])
     assert (found.num_pairs, found.right) == (4, 2.5)
