@@ -93,8 +93,8 @@ class MetricValue:
     num_marks: int
     """Number of comparisons in the value; for a formula, the number of examples."""
     interval: tuple[float, float] | None = None
-    """95 % interval. Wilson's interval for a mean over comparisons of different prompts; a bootstrap over clusters
-    otherwise. None: there is only one cluster."""
+    """95 % interval. Wilson's interval for means, with the effective number of comparisons if clusters have several; a
+    bootstrap over clusters for formulas. None: there is only one cluster."""
 
 
 def cells_by(tag: str, values: Sequence[str]) -> tuple[MeanMetric, ...]:

@@ -94,7 +94,7 @@ def run_table(run: ScoredRun, *, prices: Prices | None = None) -> ReportTable:
         + (f" Shard {manifest.shard}." if manifest.shard else ""),
         *((f"Attack: {manifest.attack}.",) if manifest.attack else ()),
         *((f"Columns: {meaning_line(manifest.data.columns)}.",) if manifest.data.columns else ()),
-        "Intervals: Wilson's, or bootstrap over prompts.",
+        "Intervals: Wilson's over prompts; bootstrap for formulas.",
     )
     return ReportTable(title=run.benchmark.title, columns=COLUMNS, rows=tuple(rows), notes=notes)
 

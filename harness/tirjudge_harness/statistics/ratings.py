@@ -8,11 +8,14 @@ wins. Intervals are a bootstrap over prompts.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from tirjudge_harness.statistics.intervals import (
     NUM_RESAMPLES,
@@ -33,11 +36,11 @@ POINTS_PER_LOGIT = 400 / math.log(10)
 MEAN_RATING = 1000.0
 """Mean of all ratings."""
 
-MAX_MODELS = 300
-"""Maximum number of models. The time grows with its third power."""
+MAX_MODELS = 100
+"""Maximum number of models. Time and memory grow with the number of pairs."""
 
-_MAX_STEPS, _PRECISION, _MAX_STEP = 100, 1e-9, 2.0
-"""Newton's method: maximum number of steps, change at which it stops, and maximum change in one step, in logits."""
+_MAX_STEPS, _MAX_SHARED_STEPS, _PRECISION, _MAX_STEP = 100, 30, 1e-6, 2.0
+"""Newton's method: maximum numbers of steps, change at which it stops, and maximum change in one step, in logits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,22 +126,22 @@ def ratings_of(battles: Sequence[Battle], *, num_resamples: int = NUM_RESAMPLES,
         ValueError: no verdicts, a verdict on a model and itself, too many models, or groups of models that never meet.
     """
     names = _checked_names(battles)
-    place = {name: index for index, name in enumerate(names)}
+    place, num = {name: index for index, name in enumerate(names)}, len(names)
     firsts, seconds = (np.array([place[name] for name in of_it]) for of_it in _sides(battles))
     credits = np.array([one.credit for one in battles], dtype=float)
+    pairs, codes_of_pairs = np.unique(firsts * num + seconds, return_inverse=True)
     codes = codes_of([one.cluster for one in battles])
-    num_clusters, num = int(codes.max()) + 1, len(names)
-    won_at, lost_at = firsts * num + seconds, seconds * num + firsts
-    strengths = np.zeros(num)
-    found = []
+    num_clusters = int(codes.max()) + 1
+    games, wins = [], []
     for rows in draws(num_clusters, num_resamples=num_resamples, seed=seed):
         for row in rows:
             times = row[codes]
-            won = np.bincount(won_at, times * credits, minlength=num * num)
-            lost = np.bincount(lost_at, times * (1 - credits), minlength=num * num)
-            found.append(_strengths((won + lost).astype(float).reshape(num, num), start=strengths))
-            strengths = found[0]
-    drawn = MEAN_RATING + POINTS_PER_LOGIT * np.array(found)
+            games.append(np.bincount(codes_of_pairs, times, minlength=len(pairs)))
+            wins.append(np.bincount(codes_of_pairs, times * credits, minlength=len(pairs)))
+    with threadpool_limits(limits=1, user_api="blas"):  # thin matrices are slower with several threads
+        found = _all_strengths(np.array(games), np.array(wins), sides=_incidence(pairs, num=num))
+    results = _results_by_model(battles)
+    drawn = MEAN_RATING + POINTS_PER_LOGIT * found
     order = sorted(range(num), key=lambda at: (-drawn[0, at], names[at]))
     return Ratings(
         models=tuple(
@@ -146,7 +149,7 @@ def ratings_of(battles: Sequence[Battle], *, num_resamples: int = NUM_RESAMPLES,
                 name=names[at],
                 rating=float(drawn[0, at]),
                 interval=middle_of(drawn[:, at], num_clusters=num_clusters),
-                wins=_wins(names[at], battles),
+                wins=clustered_share(results[names[at]]),
             )
             for at in order
         ),
@@ -216,36 +219,80 @@ def _checked_names(battles: Sequence[Battle]) -> list[str]:
     return names
 
 
-def _strengths(wins: Array, *, start: Array) -> Array:
-    """Return the log-strengths of models, with mean 0: Newton's method on the log-likelihood, which is concave.
+def _incidence(pairs: NDArray[np.int64], *, num: int) -> Array:
+    """Return 1 for the first and -1 for the second model of each pair, [pairs, models]."""
+    places = np.arange(len(pairs))
+    sides = np.zeros((len(pairs), num))
+    sides[places, pairs // num] = 1
+    sides[places, pairs % num] = -1
+    return sides
+
+
+def _all_strengths(games: Array, wins: Array, *, sides: Array) -> Array:
+    """Return the log-strengths of models in each resample, [resamples, models], with mean 0 in each.
+
+    The first row, the data, is found by Newton's method. The others start there and take steps with the same information, all
+    at once; rows that do not converge, because a resample is very different, are found by Newton's method.
 
     Args:
-        wins: number of wins of the model of each row over the model of each column.
-        start: log-strengths to start from.
+        games: number of battles of each pair of models, [resamples, pairs].
+        wins: number of battles that the first model of the pair won.
+        sides: the models of each pair, [pairs, models].
     """
-    games = wins + wins.T
-    won = wins.sum(axis=1) + PRIOR / 2
+    data = _newton(games[0], wins[0], sides=sides, start=np.zeros(sides.shape[1]))
+    inverse = np.linalg.inv(_information(data, games[0], sides=sides))
+    found = np.tile(data, (len(games), 1))
+    longest = np.full(len(games), np.inf)
+    for _ in range(_MAX_SHARED_STEPS):
+        steps = _slopes(found, games, wins, sides=sides) @ inverse
+        longest = np.abs(steps).max(axis=1)
+        if (longest < _PRECISION).all():
+            break
+        found = found + steps * np.minimum(1, _MAX_STEP / np.maximum(longest, _PRECISION))[:, None]
+    for at in np.flatnonzero(longest >= _PRECISION):
+        found[at] = _newton(games[at], wins[at], sides=sides, start=data)
+    return found - found.mean(axis=1, keepdims=True)
+
+
+def _newton(games: Array, wins: Array, *, sides: Array, start: Array) -> Array:
+    """Return the log-strengths with the largest likelihood, which is concave."""
     strengths = start
     for _ in range(_MAX_STEPS):
-        chances = 1 / (1 + np.exp(np.clip(strengths[None, :] - strengths[:, None], -500, 500)))
-        of_prior = 1 / (1 + np.exp(-strengths))
-        slope = won - (games * chances).sum(axis=1) - PRIOR * of_prior
-        curves = games * chances * (1 - chances)
-        information = np.diag(curves.sum(axis=1) + PRIOR * of_prior * (1 - of_prior)) - curves
-        step = np.linalg.solve(information, slope)
+        step = np.linalg.solve(
+            _information(strengths, games, sides=sides),
+            _slopes(strengths[None], games[None], wins[None], sides=sides)[0],
+        )
         longest = float(np.abs(step).max())
         strengths = strengths + step * min(1.0, _MAX_STEP / max(longest, _PRECISION))
         if longest < _PRECISION:
             break
-    return strengths - strengths.mean()
+    return strengths
 
 
-def _wins(name: str, battles: Sequence[Battle]) -> Estimate:
-    return clustered_share(
-        (one.cluster, one.credit if one.first == name else 1 - one.credit)
-        for one in battles
-        if name in (one.first, one.second)
-    )
+def _slopes(strengths: Array, games: Array, wins: Array, *, sides: Array) -> Array:
+    """Return the slopes of the log-likelihoods, [resamples, models]."""
+    surprise = wins - games * _logistic(strengths @ sides.T)
+    return surprise @ sides + PRIOR / 2 - PRIOR * _logistic(strengths)
+
+
+def _information(strengths: Array, games: Array, *, sides: Array) -> Array:
+    """Return minus the second derivatives of the log-likelihood, [models, models]."""
+    chances, of_prior = _logistic(sides @ strengths), _logistic(strengths)
+    curves = games * chances * (1 - chances)
+    return (sides.T * curves) @ sides + np.diag(PRIOR * of_prior * (1 - of_prior))
+
+
+def _logistic(logits: Array) -> Array:
+    return 1 / (1 + np.exp(-np.clip(logits, -500, 500)))
+
+
+def _results_by_model(battles: Sequence[Battle]) -> dict[str, list[tuple[str, float]]]:
+    """Return the prompt and the credit of each battle of each model."""
+    found: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    for one in battles:
+        found[one.first].append((one.cluster, one.credit))
+        found[one.second].append((one.cluster, 1 - one.credit))
+    return found
 
 
 def _estimate(values: Array, *, num: int, ratings: Ratings) -> Estimate:
