@@ -114,18 +114,13 @@ def plan_run(
     for place, example in enumerate(chosen):
         if settings.shard is None or settings.shard.holds(example.outline):
             mode = mode_of_example(example.outline, run_mode=run_mode)
+            evidence = example.evidence
+            if documents is not None and (store := documents.of(example.outline.id)) is not None:
+                evidence = (*evidence, store)
             asked: list[AskedComparison] = []
             for responses in benchmark.asked(example.outline, mode=mode):
-                store = None if documents is None else documents.of(example.outline.id)
-                evidence = example.evidence if store is None else (*example.evidence, store)
                 request = _request(
-                    example,
-                    responses,
-                    evidence=evidence,
-                    mode=mode,
-                    orders=orders,
-                    settings=settings,
-                    temperature=None if opened.sampling is None else opened.sampling.temperature,
+                    example, responses, evidence=evidence, mode=mode, orders=orders, settings=settings, opened=opened
                 )
                 key = key_of(request, identity=opened.identity)
                 requests[key] = request
@@ -212,7 +207,7 @@ def _request(
     mode: Mode,
     orders: Literal["single", "both"],
     settings: RunSettings,
-    temperature: float | None,
+    opened: OpenJudge,
 ) -> JudgeRequest:
     try:
         return JudgeRequest(
@@ -230,7 +225,7 @@ def _request(
             require=settings.require,
             min_confidence=settings.min_confidence,
             force_verdict=settings.force_verdict,
-            temperature=temperature,
+            temperature=None if opened.sampling is None else opened.sampling.temperature,
             seed=settings.seed,
         )
     except ValidationError as error:

@@ -694,7 +694,7 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge_harness.own_data.mapping:label_values_of": "options of the command",
     "tirjudge_harness.showing.visible:shortened": Case(shortened, LINES | runs("\n", "\r\n", "x")),
     "tirjudge_harness.showing.visible:visible": Case(visible, ODD | runs("\x1b[31m", "\u202e")),
-    "tirjudge_harness.row_sampling:_shares": _OURS,
+    "tirjudge_harness.row_sampling:shares_of": _OURS,
     "tirjudge_harness.row_sampling:sample": _OURS,
     "tirjudge_harness.reports.formats:_md": "a single character class",
     "tirjudge_harness.reports.formats:_tex": "no repeats",
