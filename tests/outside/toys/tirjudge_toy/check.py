@@ -1,4 +1,4 @@
-"""A toy check: a response has at least so many words."""
+"""A toy check: a response has at least a given number of words."""
 
 from pydantic import Field
 
