@@ -262,7 +262,10 @@ async def _label_logprobs(rollout: Rollout, found: FoundVerdict, spec: RolloutSp
     if found.spellings is None:
         return await _spelling_logprobs(rollout, found, spec, spellings=spec.labels)
     of_texts = await _spelling_logprobs(rollout, found, spec, spellings=tuple(found.spellings))
-    masses: dict[str, list[float]] = {}
+    if not of_texts:
+        return {}
+    # The letters of the responses come first, in the order shown, also those that no text spells.
+    masses: dict[str, list[float]] = {} if spec.mode is Mode.POINTWISE else {label: [] for label in spec.labels}
     for text, logprob in of_texts.items():
         masses.setdefault(found.spellings[text], []).append(math.exp(logprob))
     return {label: math.log(math.fsum(mass)) if any(mass) else -math.inf for label, mass in masses.items()}

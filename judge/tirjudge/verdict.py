@@ -187,11 +187,14 @@ def _probability(vote: Vote, index: int) -> float:
 
 def shown_probabilities(of_labels: Mapping[str, float], *, num_shown: int) -> list[float]:
     """Return P(it is the best) of each shown response, in the order shown; empty if not known. The responses share the
-    probability of a tie."""
-    if not of_labels:
-        return []
+    probability of a tie.
+
+    Args:
+        of_labels: label -> probability, the letters in the order shown.
+        num_shown: number of responses that were shown.
+    """
     share = of_labels.get(TIE, 0.0) / num_shown
-    return [of_labels[label_of(place)] + share for place in range(num_shown)]
+    return [probability + share for label, probability in of_labels.items() if label != TIE]
 
 
 def pointwise_verdict(votes: Sequence[Vote], *, num_responses: int) -> Verdict:
