@@ -218,7 +218,7 @@ async def test_probabilities_are_those_of_the_written_labels() -> None:
     assert without.verdict.probabilities is None
 
 
-async def test_probabilities_are_in_the_order_shown_also_if_no_text_spells_a_label(tmp_path: Path) -> None:
+async def test_probabilities_are_in_the_order_shown_even_for_a_label_without_a_text(tmp_path: Path) -> None:
     path = written(tmp_path, FILE.replace('{ 1 = "A", 2 = "B", none = "tie" }', '{ 2 = "B", none = "tie" }'))
     judgment = await judged(path, lambda prompt: "Winner: 2", label_probs={"2": 0.6, "n": 0.2})
     verdict = judgment.rollouts[0].verdict
