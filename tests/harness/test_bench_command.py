@@ -115,7 +115,7 @@ def test_run_prints_a_table_by_default(bench: Command, tmp_path: Path) -> None:
     assert done.status == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
     assert lines[0] == ["LLMBar"]
-    assert lines[1] == ["%", "(95", "%)", "n"]
+    assert lines[1] == ["%", "(95", "%)", "forced", "as", "none,", "%", "n"]  # the random model gives no verdict
     assert lines[2][0] == "average"
     assert lines[2][-1] == "10"
 
@@ -211,7 +211,10 @@ def test_merged_shards_equal_a_run_without_shards(bench: Command, tmp_path: Path
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--protocol", "best"), "unknown protocol 'best'; choose paper, official, both_orders or votes=N"),
+        (
+            ("--protocol", "best"),
+            "unknown protocol 'best'; choose paper, official, single_game, both_orders or votes=N",
+        ),
         (("--shard", "3/2"), "--shard: expected i/n, such as 2/4 for the second of four, got '3/2'"),
         (("--mode", "listwise"), "--mode: 'listwise' is not a mode of llmbar; choose pairwise, pointwise"),
         (("--part", "easy"), "--part: llmbar has no part 'easy'"),

@@ -30,7 +30,7 @@ from tirjudge_harness.protocols import OFFICIAL, PAPER, Protocol
 from tirjudge_harness.reports.cli import report
 from tirjudge_harness.run import load_run
 
-OF_DISTANCES = {"rewardbench2": {"Ties", "average"}}
+OF_DISTANCES = {"rewardbench2": {"Ties", "average"}, "rewardbench2-ranking": {"Ties", "average"}}
 """Benchmark -> figures that depend on distances between scores."""
 
 LEVELS = 6
@@ -42,6 +42,11 @@ def outline(id: str, num_responses: int = 2, *, num_right: int = 1, **fields: An
     return ExampleMetadata(id=id, num_responses=num_responses, **given)
 
 
+OF_REWARDBENCH_2 = [
+    *(outline(task, 4, subset=task) for task in ("Factuality", "Precise IF", "Math", "Safety", "Focus")),
+    outline("ref:1", 2, subset="Ties", cluster="Ties/1"),
+    outline("tied:1", 4, num_right=3, subset="Ties", cluster="Ties/1"),
+]
 OUTLINES: Mapping[str, Sequence[ExampleMetadata]] = {
     "codejudgebench": [outline("a", subset="codegen"), outline("b", subset="testgen", tags={"difficulty": "easy"})],
     "evidence-claims": [outline("a"), outline("b")],
@@ -52,11 +57,8 @@ OUTLINES: Mapping[str, Sequence[ExampleMetadata]] = {
     "ppe": [outline("a", subset="math"), outline("b", subset="gpqa", correct=(1,))],
     "ppe-best-of-k": [outline("a", 5, num_right=2, subset="math", facts={"pairs": [[0, 2], [4, 1]]})],
     "rewardbench": [outline("a", subset="math-prm"), outline("b", subset="donotanswer"), outline("c", subset="hep-go")],
-    "rewardbench2": [
-        *(outline(task, 4, subset=task) for task in ("Factuality", "Precise IF", "Math", "Safety", "Focus")),
-        outline("ref:1", 2, subset="Ties", cluster="Ties/1"),
-        outline("tied:1", 4, num_right=3, subset="Ties", cluster="Ties/1"),
-    ],
+    "rewardbench2": OF_REWARDBENCH_2,
+    "rewardbench2-ranking": OF_REWARDBENCH_2,
     "rmbench": [outline("a", 6, num_right=3, subset="chat"), outline("b", 6, num_right=3, subset="code")],
     "selfcheck": [outline("a", 3, mode=Mode.POINTWISE, tags={"mode": "pointwise"})],
 }

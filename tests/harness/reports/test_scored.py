@@ -46,7 +46,7 @@ def test_a_run_in_one_order_cannot_be_scored_by_both_orders(make_run: MakeRun) -
 def test_a_protocol_with_a_different_number_of_votes_is_refused(make_run: MakeRun) -> None:
     path = make_run([Pair(id="a")])
     with pytest.raises(
-        InputError, match="votes=3 needs 3 votes per order, but the run has 1; give paper, official or both"
+        InputError, match="votes=3 needs 3 votes per order, but the run has 1; give paper, official, single_game"
     ):
         score_run(path, protocol="votes=3")
     voted = make_run([Pair(id="a")], folder="voted", protocol="votes=3", votes=3)
