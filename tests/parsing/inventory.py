@@ -653,7 +653,7 @@ INVENTORY: dict[str, Case | str] = {
         lambda text: forged(text, techniques_named(["print-and-exit"])[0]), runs("x = 1\n", "(", "f()\n", "# ")
     ),
     "tirjudge_harness.forging.techniques:_MARK": "the techniques of this package",
-    "tirjudge_harness.row_sampling:_shares": _OURS,
+    "tirjudge_harness.row_sampling:shares_of": _OURS,
     "tirjudge_harness.row_sampling:sample": _OURS,
     "tirjudge_harness.reports.formats:_md": "a single character class",
     "tirjudge_harness.reports.formats:_tex": "no repeats",
