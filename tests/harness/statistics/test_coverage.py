@@ -56,7 +56,7 @@ def of_parts(sizes: Sequence[int], rates: Sequence[float], *, num_each: int = 1,
     ],
 )
 def test_macro_means_of_small_and_large_parts_have_their_coverage(sizes: list[int], rates: list[float]) -> None:
-    """A bootstrap has 86 to 91 % here if the parts are small and most comparisons are right."""
+    """A bootstrap has 88 to 91 % here if the parts are small and most comparisons are right."""
     found = coverage(of_parts(sizes, rates), truth=float(np.mean(rates)), interval=share_interval)
     assert 0.935 <= found <= 0.985
 
@@ -88,7 +88,7 @@ def test_one_mean_over_few_prompts_has_its_coverage(num_prompts: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("num_pairs", "discordant"), [(20, 0.2), (50, 0.1), (350, 0.05), (350, 0.3)])
 def test_paired_differences_have_their_coverage(num_pairs: int, discordant: float) -> None:
-    """A bootstrap has 83 to 88 % for 20 pairs, and less if few pairs differ."""
+    """A bootstrap has 85 % for 20 pairs, and less if few pairs differ."""
     better, worse = discordant / 2 + 0.01, discordant / 2 - 0.01
 
     def draw(rng: Generator) -> ClusteredMean | None:
