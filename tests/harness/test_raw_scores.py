@@ -19,8 +19,10 @@ from tirjudge.engines.scripted import ScriptedScalarEngine
 from tirjudge.judge import Judge
 from tirjudge.right import Decision
 from tirjudge.types import Mode
+from tirjudge.verdict import TIED
 from tirjudge_harness.bench_run import RunContext, judge_plan
 from tirjudge_harness.benchmark import BENCHMARKS, Benchmark
+from tirjudge_harness.benchmarks.human_votes import VOTES
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.evaluation import evaluate
 from tirjudge_harness.examples import ExampleMetadata, example
@@ -30,8 +32,12 @@ from tirjudge_harness.protocols import OFFICIAL, PAPER, Protocol
 from tirjudge_harness.reports.cli import report
 from tirjudge_harness.run import load_run
 
-OF_DISTANCES = {"rewardbench2": {"Ties", "average"}, "rewardbench2-ranking": {"Ties", "average"}}
-"""Benchmark -> figures that depend on distances between scores."""
+OF_DISTANCES = {
+    "rewardbench2": {"Ties", "average"},
+    "rewardbench2-ranking": {"Ties", "average"},
+    "verifybench": {"VerifyBench", "VerifyBench-Hard"},
+}
+"""Benchmark -> figures that depend on distances between scores, or on a fixed score that accepts an answer."""
 
 LEVELS = 6
 """Number of different scores."""
@@ -48,19 +54,30 @@ OF_REWARDBENCH_2 = [
     outline("tied:1", 4, num_right=3, subset="Ties", cluster="Ties/1"),
 ]
 OUTLINES: Mapping[str, Sequence[ExampleMetadata]] = {
+    "alpacaeval-human": [outline("a", facts={VOTES: [0, 0, 1, 0]}), outline("b", facts={VOTES: [1, 1, TIED, 1]})],
     "codejudgebench": [outline("a", subset="codegen"), outline("b", subset="testgen", tags={"difficulty": "easy"})],
+    "codejudgebench-adversarial": [outline("a", subset="codegen"), outline("b", tags={"difficulty": "hard"})],
     "evidence-claims": [outline("a"), outline("b")],
     "forged-code": [outline("a"), outline("b")],
     "ifbench": [outline("a", subset="hard"), outline("b", subset="simple")],
     "judgebench": [outline("a", subset="math"), outline("b", subset="coding", correct=(1,))],
+    "judgebench-pro": [outline("a", tags={"domain": "law"}), outline("b", correct=(1,))],
     "llmbar": [outline("a", subset="natural"), outline("b", subset="manual"), outline("c", subset="gptout")],
+    "m-rewardbench": [outline("a", subset="deu_Latn/math-prm"), outline("b", subset="zho_Hans/donotanswer")],
+    "mt-bench-human": [
+        outline("a", subset="turn 1", facts={VOTES: [0, 1, 0]}),
+        outline("b", subset="turn 2", facts={VOTES: [1]}),
+    ],
     "ppe": [outline("a", subset="math"), outline("b", subset="gpqa", correct=(1,))],
     "ppe-best-of-k": [outline("a", 5, num_right=2, subset="math", facts={"pairs": [[0, 2], [4, 1]]})],
+    "ppe-preference": [outline("a", subset="English", tags={"hard": "yes"}), outline("b", tags={"language": "German"})],
     "rewardbench": [outline("a", subset="math-prm"), outline("b", subset="donotanswer"), outline("c", subset="hep-go")],
     "rewardbench2": OF_REWARDBENCH_2,
     "rewardbench2-ranking": OF_REWARDBENCH_2,
+    "rmb": [outline("a", 4, subset="BoN_set/Helpfulness"), outline("b", subset="Pairwise_set/Harmlessness")],
     "rmbench": [outline("a", 6, num_right=3, subset="chat"), outline("b", 6, num_right=3, subset="code")],
     "selfcheck": [outline("a", 3, mode=Mode.POINTWISE, tags={"mode": "pointwise"})],
+    "verifybench": [outline("a", 1, subset="verify_bench"), outline("b", 1, num_right=0, subset="verify_bench")],
 }
 
 

@@ -167,7 +167,7 @@ async def error_at_start(**settings: Any) -> str:
     ("settings", "message"),
     [
         ({"model": Path("/nowhere")}, "model: /nowhere"),
-        ({"judge": "llama:x"}, "unknown engine 'llama'; installed: chat, embedded, rules, vllm"),
+        ({"judge": "llama:x"}, "unknown engine 'llama'; installed: chat, "),
         ({"judge": "vllm:"}, "vllm: given without an address"),
         ({"judge": "embedded:", "workers": 2}, "--judge: given with --model, --engine"),
         ({"judge": "embedded:", "engine": ["http://127.0.0.1:9"]}, "--judge: given with --model, --engine"),

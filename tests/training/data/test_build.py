@@ -138,7 +138,7 @@ def test_missing_column_is_reported_with_source_file_and_columns(tmp_path: Path)
         (("--sources", "missing"), "source: unknown source 'missing'; the sources are helpsteer3"),
         (("--only", "poetry"), "only: unknown task 'poetry'"),
         (("--scale", "0"), "scale: expected a number greater than 0 and at most 1, got 0.0"),
-        (("--benchmarks", "nonsense"), "benchmarks: unknown benchmark 'nonsense'; installed are codejudgebench"),
+        (("--benchmarks", "nonsense"), "benchmarks: unknown benchmark 'nonsense'; installed are alpacaeval-human, "),
         (("--candidates", "/nowhere.jsonl"), "/nowhere.jsonl: no such file"),
         (("--against", "/nowhere.txt"), "/nowhere.txt: no such file"),
         (("--sources", "math"), "no row yields an item: no_candidates 80"),
