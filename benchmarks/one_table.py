@@ -4,9 +4,9 @@ other judges.
     python -m benchmarks.one_table --judgebench judgebench.jsonl --own mine.csv --limit 50
 
 The chat endpoint is a `tirjudge serve` of its own with the bundled judge, which gets the prompts of MT-Bench. The scalar
-model is a sequence classifier with random weights, so its accuracy is chance. The formats are driven by a scripted engine that
-prefers the longer answer, so these rows show how verdicts are read, not the quality of a judge. The runs stay in `--runs` and
-are resumed.
+model is a sequence classifier with random weights, so its accuracy is chance. The formats are driven by a scripted engine
+that prefers the longer answer, so these rows show how verdicts are read, not the quality of a judge. The runs resume
+from `--runs`.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def write_scalar_model(folder: Path) -> Path:
     """Write a small sequence classifier with random weights and the tokenizer of the bundled judge."""
     checkpoint = bundled_checkpoint()
     torch.manual_seed(0)
-    config = Qwen3Config(**read_json(checkpoint / "config.json"), num_labels=1)
-    config.pad_token_id = config.eos_token_id
+    sizes = read_json(checkpoint / "config.json")
+    config = Qwen3Config(**(sizes | {"num_labels": 1, "pad_token_id": sizes["eos_token_id"]}))
     Qwen3ForSequenceClassification(config).save_pretrained(folder)
     for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
         shutil.copy(checkpoint / name, folder / name)
