@@ -26,7 +26,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import Namespace
 
 from tirjudge.control_tokens import tag_literals
-from tirjudge.errors import CheckpointError
+from tirjudge.errors import CheckpointError, TemplateFailed
 from tirjudge.prompt_messages import Prompt, chat_of
 from tirjudge.template_options import NO_THINKING, PROBE_TEXT, TemplateOptions, check_options
 
@@ -177,7 +177,7 @@ class ChatTemplate:
                 **{**self.special_tokens, **kwargs},
             )
         except Exception as error:  # a template can raise any exception of an expression
-            raise CheckpointError(f"{self._origin}: {_in_one_line(error)}") from error
+            raise TemplateFailed(f"{self._origin}: {_in_one_line(error)}") from error
 
     def _message(self, message: Mapping[str, str]) -> dict[str, Any]:
         """Return a message in the form that the template reads. Templates of some models of images read only content

@@ -85,7 +85,8 @@ class RecordsUnavailable(TirjudgeError):
 
 
 class RequestNotShown(TirjudgeError, ValueError):
-    """The prompt format cannot show a request: it has no prompt for its mode, or no place for one of its texts."""
+    """The prompt format or the chat template cannot show a request: it has no prompt for its mode, no place for one of its
+    texts, or not the roles of its conversation."""
 
 
 class PromptTooLong(TirjudgeError, ValueError):
@@ -98,3 +99,7 @@ class EvidenceRefused(TirjudgeError, ValueError):
 
 class CheckpointError(TirjudgeError, ValueError):
     """A checkpoint cannot be loaded or written, or was trained for a different prompt format."""
+
+
+class TemplateFailed(CheckpointError):
+    """A chat template refuses a conversation, or is broken."""

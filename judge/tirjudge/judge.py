@@ -18,7 +18,7 @@ from tirjudge.claims import claims_of
 from tirjudge.concurrency import gather_fail_fast, gather_pair, map_concurrently
 from tirjudge.deadline import NEVER, Deadline, until
 from tirjudge.engines.base import Engine, RawScore
-from tirjudge.errors import DeadlineExceeded, RequestNotShown
+from tirjudge.errors import DeadlineExceeded, RequestNotShown, TemplateFailed
 from tirjudge.formats import format_named
 from tirjudge.formats.attached import store_lines
 from tirjudge.formats.base import Format, response_names
@@ -375,7 +375,14 @@ class Judge:
             response_chars=response_chars,
             control_tokens=await self.engine.tokenizer.control_tokens(_untrusted_texts(request, order=order)),
         )
-        return await self.engine.tokenizer.encode_prompt(prompt)
+        try:
+            return await self.engine.tokenizer.encode_prompt(prompt)
+        except TemplateFailed as error:
+            if isinstance(prompt, str):
+                raise
+            raise RequestNotShown(
+                f"prompt: the chat template refuses the roles of the conversation: {error}"
+            ) from error
 
 
 def _untrusted_texts(request: JudgeRequest, *, order: Sequence[int]) -> list[str]:

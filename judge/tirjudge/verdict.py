@@ -142,7 +142,9 @@ def preference_verdict(votes: Sequence[Vote], *, num_responses: int) -> Verdict:
     probabilities = confidence = None
     if mass is not None:
         probabilities = [fmean(_probability(vote, index) for vote in counted) for index in range(num_responses)]
-        confidence = (max(probabilities) if best is None else probabilities[best]) * mass
+        of_tie = fmean(vote.rollout.label_probabilities.get(TIE, 0.0) for vote in counted)
+        top = of_tie if called_tie else max(probabilities) if best is None else probabilities[best]
+        confidence = top * mass
     reason = None
     if best is None:
         reason = "judged_equal" if called_tie else "votes_split" if None in decisions else "orders_disagree"

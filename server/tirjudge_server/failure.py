@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tirjudge.errors import DeadlineExceeded, EvidenceRefused, PromptTooLong, SandboxBusy
+from tirjudge.errors import DeadlineExceeded, EvidenceRefused, PromptTooLong, RequestNotShown, SandboxBusy
 from tirjudge.types import StopReason, Verdict
 from tirjudge_web.errors import QueueFull
 
@@ -104,7 +104,7 @@ def missing_from(error: Exception) -> MissingScore:
     match error:
         case PromptTooLong():
             return MissingScore.TOO_LONG
-        case EvidenceRefused():
+        case EvidenceRefused() | RequestNotShown():
             return MissingScore.UNREADABLE
         case QueueFull() | SandboxBusy():
             return MissingScore.OVERLOADED

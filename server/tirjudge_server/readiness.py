@@ -7,6 +7,7 @@ between failing trials grows.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from tirjudge.deadline import until
 from tirjudge.errors import (
@@ -131,8 +132,10 @@ class Readiness:
             await judge.engine.check()
             self.engine.succeeded()
             return
-        tools = "off" if judge.sandbox is None else "auto"
-        await judge.judge(trial_for(judge).model_copy(update={"tools": tools}))
+        if judge.has_model:
+            tools = "off" if judge.sandbox is None else "auto"
+            # Without checks: they may need stores that only a request brings.
+            await replace(judge, checks=None).judge(trial_for(judge).model_copy(update={"tools": tools}))
         self.engine.succeeded()
 
     def _circuit_of(self, error: TirjudgeError) -> Circuit:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from tirjudge.concurrency import map_concurrently
 from tirjudge.deadline import Deadline, until
-from tirjudge.errors import DeadlineExceeded, RequestNotShown, logged
+from tirjudge.errors import DeadlineExceeded, logged
 from tirjudge.http.protocol import invalid, shown
 from tirjudge.http.trace_context import carrying
 from tirjudge.http.workers import Worker
@@ -229,11 +229,7 @@ class JudgeService:
                 return
         except ValueError as error:
             raise Refused(invalid(str(error), param="tools", code="no_programs")) from error
-        try:
-            self.judge.check_shown(request)
-        except RequestNotShown as error:
-            field = str(error).partition(":")[0]
-            raise Refused(invalid(str(error), param=field, code="not_shown_by_format")) from error
+        self.judge.check_shown(request)
         takes_tools = self.judge.format.traits.takes_tools
         if not self.judge.tools and request.tools != "off" and takes_tools:
             message = f'tools: "{request.tools}" given, but this server runs without a sandbox; use "off"'
@@ -307,7 +303,8 @@ class JudgeService:
         queue_s = await until(deadline.forces_at, ticket.turn())
         if queue_s is None:
             raise DeadlineExceeded("the deadline passed while the request was waiting in the queue; nothing was judged")
-        self.readiness.check(request)
+        if not self.judge.uses_rules(request):
+            self.readiness.check(request)
         try:
             account = self.accounts.of(call.caller)
             judgment = await self.judge.judge(request, on_turn=on_turn, deadline=deadline, account=account)

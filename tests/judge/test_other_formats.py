@@ -15,15 +15,16 @@ import pytest
 
 from tests.command_line import run_command
 from tirjudge.control_tokens import FAMILIES
-from tirjudge.engines.scripted import ScriptedEngine
-from tirjudge.errors import PromptTooLong, RequestNotShown
+from tirjudge.engines.scripted import ByteTokenizer, ScriptedEngine
+from tirjudge.errors import PromptTooLong, RequestNotShown, TemplateFailed
 from tirjudge.formats import format_named
 from tirjudge.formats.declared import DeclaredFormat, shipped_names
 from tirjudge.judge import Judge
 from tirjudge.profile import Profile
-from tirjudge.prompt_messages import chat_of
+from tirjudge.prompt_messages import Prompt, chat_of
 from tirjudge.right import decisions_of
-from tirjudge.types import ChatMessage, Criterion, JudgeRequest, Judgment, Mode, StopReason
+from tirjudge.types import ChatMessage, Criterion, JudgeRequest, Judgment, Mode, Rollout, StopReason
+from tirjudge.verdict import Vote, preference_verdict
 
 FOLDER = Path(__file__).parent / "other_formats"
 ROWS = json.loads((FOLDER / "rows.json").read_text(encoding="utf-8"))
@@ -396,3 +397,54 @@ def test_a_file_is_tested(tmp_path: Path) -> None:
     bad = run_command("formats", "test", written(tmp_path / "other", FILE.replace("Winner: 2", "Winner: 3")))
     assert bad.returncode == 2
     assert "example 1: the label None is read, but 'B' is expected" in bad.stderr
+
+
+async def test_the_text_of_a_json_verdict_has_no_words_of_the_model() -> None:
+    text = json.dumps({"thoughts": "the first answer says SECRET \ud83d", "scores": {"model-1": 2, "model-2": 5}})
+    judge = Judge(engine=ScriptedEngine([text]), profile=Profile(format="rewardanything"))
+    asked = JudgeRequest(mode=Mode.PAIRWISE, prompt="p", responses=["SECRET", "b"], rubric="r")
+    judgment = await judge.judge(asked)
+    verdict = judgment.rollouts[0].verdict
+    assert verdict is not None
+    assert json.loads(verdict.written or "") == {"scores": [2.0, 5.0]}
+    judgment.model_dump_json()
+
+
+def test_an_unclosed_thought_has_no_verdict() -> None:
+    assert label("rm-r1-reasoning", "<think>at first <answer>[[A]]</answer>, no, wait") is None
+
+
+def test_the_confidence_of_a_called_tie_is_its_probability() -> None:
+    logprobs = {"A": math.log(0.01), "B": math.log(0.01), "tie": math.log(0.98)}
+    rollout = Rollout(
+        prompt_ids=(), turns=(), stop_reason=StopReason.VERDICT, model="m", label="tie", label_logprobs=logprobs
+    )
+    verdict = preference_verdict([Vote(rollout=rollout, order=(0, 1))], num_responses=2)
+    assert (verdict.status, verdict.probabilities) == ("tie", [pytest.approx(0.5), pytest.approx(0.5)])
+    assert verdict.confidence == pytest.approx(0.98)
+
+
+@pytest.mark.parametrize(("name", "fix"), [("mt-bench-pair", "remove them"), ("prometheus-2", "use rubric")])
+async def test_criteria_are_refused_with_a_fix_that_works(name: str, fix: str) -> None:
+    judge = Judge(engine=ScriptedEngine([]), profile=Profile(format=name))
+    asked = JudgeRequest(mode=Mode.PAIRWISE, prompt="p", responses=["a", "b"], criteria=[Criterion(text="short")])
+    with pytest.raises(RequestNotShown, match=fix):
+        await judge.judge(asked)
+
+
+class StrictTokenizer(ByteTokenizer):
+    """Tokenizer whose chat template refuses other roles than user and assistant."""
+
+    async def encode_prompt(self, prompt: Prompt) -> list[int]:
+        if any(message["role"] == "tool" for message in chat_of(prompt)):
+            raise TemplateFailed("template: unknown role")
+        return await super().encode_prompt(prompt)
+
+
+async def test_roles_that_the_template_refuses_are_an_error_of_the_request() -> None:
+    engine = ScriptedEngine([])
+    engine.tokenizer = StrictTokenizer()
+    judge = Judge(engine=engine, profile=Profile(format="nemotron-genrm"))
+    chat = [ChatMessage(role="user", content="q"), ChatMessage(role="tool", content="t")]
+    with pytest.raises(RequestNotShown, match="prompt: the chat template refuses"):
+        await judge.judge(JudgeRequest(mode=Mode.PAIRWISE, prompt=chat, responses=["a", "b"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections.abc import AsyncIterator
@@ -17,6 +18,7 @@ from tirjudge.opening import open_judge
 from tirjudge.types import JudgeRequest, Mode
 from tirjudge_server.app import create_app
 from tirjudge_server.dialects import DIALECTS
+from tirjudge_server.readiness import Readiness
 from tirjudge_server.service import JudgeService
 
 pytest.importorskip("duckdb")
@@ -232,3 +234,16 @@ async def test_scores_of_200_generated_responses_are_exact(rules: Judge) -> None
     judgment = await rules.judge(JudgeRequest(mode=Mode.RULES, prompt="Loan?", responses=responses))
     assert judgment.verdict.scores == [truth(*each) for each in drawn]
     assert len(set(judgment.verdict.scores)) > 4
+
+
+@pytest.mark.parametrize("has_model", [False, True])
+async def test_a_server_with_checks_of_attached_stores_becomes_ready(
+    attached: Judge, make_service: MakeService, has_model: bool
+) -> None:
+    engine = make_service(["<preference>A</preference>"]).judge.engine
+    judge = Judge(engine=engine, checks=attached.checks) if has_model else attached
+    readiness = Readiness()
+    watching = asyncio.create_task(readiness.watch(judge))
+    await asyncio.wait_for(readiness.wait(), 30)
+    watching.cancel()
+    assert readiness.problem is None

@@ -20,6 +20,7 @@ from tirjudge.errors import (
     EvidenceRefused,
     PromptTooLong,
     RecordsUnavailable,
+    RequestNotShown,
     SandboxBusy,
     SandboxUnavailable,
 )
@@ -76,7 +77,8 @@ UNAVAILABLE = (EngineUnavailable, CheckpointError, SandboxUnavailable)
 """Failures of the server's components. A `CheckpointError` means that a remote engine now serves a different model."""
 
 FAILURES = (
-    Refused, QueueFull, ShuttingDown, PromptTooLong, EvidenceRefused, DeadlineExceeded, RecordsUnavailable, *UNAVAILABLE,
+    Refused, QueueFull, ShuttingDown, PromptTooLong, EvidenceRefused, RequestNotShown, DeadlineExceeded, RecordsUnavailable,
+    *UNAVAILABLE,
 )  # fmt: skip
 """Expected exceptions of a request. Any other exception is a bug of the server."""
 
@@ -96,6 +98,8 @@ def problem_from(error: Exception) -> tuple[int, Problem, dict[str, str]]:
             return 400, invalid(f"prompt: {error}", param="prompt", code="context_length_exceeded"), {}
         case EvidenceRefused():
             return 400, invalid(str(error), param="evidence", code="evidence_refused"), {}
+        case RequestNotShown():
+            return 400, invalid(str(error), param=str(error).partition(":")[0], code="not_shown_by_format"), {}
         case DeadlineExceeded():
             problem = Problem(message=str(error), type="server_error", code="deadline_exceeded")
             return 504, problem, {}

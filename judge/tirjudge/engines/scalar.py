@@ -18,7 +18,7 @@ from tirjudge.control_tokens import ControlTokens
 from tirjudge.engines.base import BaseEngine, EngineFacts, RawScore
 from tirjudge.engines.checkpoint import read_json
 from tirjudge.engines.scripted import ByteTokenizer
-from tirjudge.errors import CheckpointError, EngineUnavailable, TurnRefused
+from tirjudge.errors import CheckpointError, EngineUnavailable, RequestNotShown, TemplateFailed, TurnRefused
 from tirjudge.template_options import TemplateOptions
 from tirjudge.types import ChatMessage, Completion, Sampling
 
@@ -100,8 +100,8 @@ def one_number(values: Sequence[float], *, origin: str) -> float:
             f"{origin}: {len(values)} numbers per text, but a scalar reward model has one; serve a sequence classifier with "
             "num_labels 1, not an embedding model or a classifier of several labels"
         )
-    if not math.isfinite(values[0]):
-        raise EngineUnavailable(f"{origin}: the score is {values[0]}; the model may overflow in its number format")
+    if not isinstance(values[0], int | float) or not math.isfinite(values[0]):
+        raise EngineUnavailable(f"{origin}: the score is {values[0]!r}; the model may overflow in its number format")
     return float(values[0])
 
 
@@ -166,18 +166,18 @@ class RewardTemplate:
         template or by the tokenizer.
 
         Raises:
-            TurnRefused: the template refuses the conversation.
+            RequestNotShown: the template refuses the conversation.
         """
         try:
             text = self._template.render(messages, add_generation_prompt=False)
-        except CheckpointError as error:
-            raise TurnRefused(f"the chat template refuses the conversation: {error}") from error
+        except TemplateFailed as error:
+            raise RequestNotShown(f"prompt: the chat template refuses the conversation: {error}") from error
         return text.removeprefix(self._bos) if self._adds_bos and self._bos else text
 
     def ids(self, messages: Conversation) -> list[int]:
         """Return the ids of a conversation.
 
         Raises:
-            TurnRefused: the template refuses the conversation.
+            RequestNotShown: the template refuses the conversation.
         """
         return self._tokenizer.encode(self.text(messages), add_special_tokens=True).ids

@@ -9,7 +9,7 @@ from typing import Protocol
 from tirjudge.control_tokens import ControlTokens
 from tirjudge.prompt_messages import Prompt
 from tirjudge.tools.base import Bindings, Tool
-from tirjudge.types import Completion, JudgeRequest, Mode, ToolCall, ToolResult
+from tirjudge.types import MODEL_MODES, Completion, JudgeRequest, Mode, ToolCall, ToolResult
 
 RESPONSE = "response"
 """Start of the names of all bindings with texts of responses."""
@@ -58,6 +58,8 @@ class FormatTraits:
 
     refusal: Callable[[JudgeRequest], str | None] = field(default=lambda request: None)
     """Returns why a request cannot be shown, and what would help; None: it can."""
+    modes: tuple[Mode, ...] = MODEL_MODES
+    """Modes that the format has prompts for."""
     takes_tools: bool = True
     """Whether the model may call tools. False: they are not offered, and `tools="on"` is refused."""
     temperature: float | None = None

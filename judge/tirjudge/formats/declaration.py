@@ -215,6 +215,8 @@ class ModePart(Declared):
         """Return the verdict in the text of a turn; None without a verdict."""
         mark = self.verdict_after
         skipped = text.rfind(mark) + len(mark) if mark and mark in text else 0
+        if mark.startswith("</") and not skipped and mark.replace("/", "", 1) in text:
+            return None  # the text ends inside a thought
         for form in self.verdict:
             verdict = form.read(text[skipped:], num_responses=num_responses)
             if verdict is not None:

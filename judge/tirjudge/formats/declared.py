@@ -43,6 +43,7 @@ class DeclaredFormat:
         self.file = file
         self.traits = FormatTraits(
             refusal=self._refusal,
+            modes=tuple(self.file.modes),
             takes_tools=False,
             temperature=file.sampling.temperature,
             top_p=file.sampling.top_p,
@@ -181,7 +182,9 @@ class DeclaredFormat:
             modes = ", ".join(self.file.modes)
             return f"mode: {request.mode} given, but the format {self.name} has no prompt for it; its modes: {modes}"
         if request.criteria is not None:
-            return f"criteria: given, but the format {self.name} has no place for them; use rubric"
+            takes_rubric = any("rubric" in prompt.sections for prompt in part.prompt)
+            fix = "use rubric" if takes_rubric else "remove them"
+            return f"criteria: given, but the format {self.name} has no place for them; {fix}"
         if self._fitting(request) is not None:
             return None
         prompt = f"the {request.mode} prompt of the format {self.name}"

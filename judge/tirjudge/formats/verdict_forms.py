@@ -209,7 +209,8 @@ class LabelForm(Marked):
         verdicts = self.found(text, read=label_at)
         if self.in_order:
             order = [self._folded(label) for label in self.labels]
-            verdicts = sorted(verdicts, key=lambda verdict: order.index(self._folded(verdict.written)))[:1]
+            offered = [verdict for verdict in verdicts if self._folded(verdict.written) in order]
+            verdicts = sorted(offered, key=lambda verdict: order.index(self._folded(verdict.written)))[:1]
         verdict = self.picked(verdicts)
         return None if verdict is None else _with_spellings(verdict, self.spellings)
 
@@ -321,7 +322,8 @@ class JSONForm(Declared):
             if len(known) == num_responses:
                 label = compared(known, scale=self.scale)
                 label = self._among_equal(content, known) if label == TIE else label
-                return ReadVerdict(label=label, written=self._shown(content), opens=start, opened=start, start=start)
+                shown = self._shown(content, known)
+                return ReadVerdict(label=label, written=shown, opens=start, opened=start, start=start)
         return None
 
     def _among_equal(self, content: Any, scores: Sequence[float]) -> str:
@@ -340,11 +342,17 @@ class JSONForm(Declared):
                 return label_of(ranked[0])
         return TIE
 
-    def _shown(self, content: Any) -> str:
-        """Return the part of the object that has the scores, as JSON."""
-        shown = {path[0]: content.get(path[0]) for path in (self.ranking, self.preference) if path}
-        scores = {name: value for name, value in content.items() if name not in shown}
-        return json.dumps(scores | shown, ensure_ascii=False)[:1000]
+    def _shown(self, content: Any, scores: Sequence[float]) -> str:
+        """Return the scores, the preference and the ranking as JSON, without any other text of the model."""
+        shown: dict[str, Any] = {"scores": list(scores)}
+        preferred = _number(_at(content, self.preference, number=0)) if self.preference else None
+        if preferred is not None:
+            shown["preference"] = preferred
+        ranking = _at(content, self.ranking, number=0) if self.ranking else None
+        if isinstance(ranking, list):
+            names = {_numbered(self.name, index + 1) for index in range(len(scores))}
+            shown["ranking"] = [name for name in ranking if isinstance(name, str) and name in names][: len(scores)]
+        return json.dumps(shown)
 
 
 VerdictForm = Annotated[LabelForm | NumberForm | LineForm | JSONForm, Field(discriminator="form")]

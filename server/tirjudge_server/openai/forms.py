@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tirjudge.http.protocol import invalid, shown
-from tirjudge.types import Judgment, Verdict
+from tirjudge.types import GOOD_SCORE, Judgment, Verdict
 from tirjudge_web.errors import Refused
 
 
@@ -39,9 +39,17 @@ def undecided(verdict: Verdict) -> str:
     return f"{verdict.status}: {verdict.reason}"
 
 
+NO_SCALE = "undecided: a scalar reward model gives raw scores, which have no scale"
+"""Text in place of a rating, or of yes or no, of a scalar reward model."""
+
+
 def is_good(verdict: Verdict) -> bool:
-    """Whether a single response is probably good: P(score >= 6) is at least 0.5."""
-    return (verdict.final_probabilities or [0.0])[0] >= 0.5
+    """Whether a single response is probably good: P(score >= 6) is at least 0.5; without probabilities, its score is 6 or
+    higher."""
+    if verdict.final_probabilities:
+        return verdict.final_probabilities[0] >= 0.5
+    score = (verdict.scores or [None])[0]
+    return score is not None and score >= GOOD_SCORE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +85,8 @@ class RatingForm:
 
     def write(self, judgment: Judgment) -> FormattedVerdict:
         verdict = judgment.verdict
+        if judgment.raw_scores is not None:
+            return FormattedVerdict(content=NO_SCALE)
         score = (verdict.scores or [None])[0]
         if verdict.status != "decided" or score is None:
             return FormattedVerdict(content=undecided(verdict))
@@ -106,6 +116,8 @@ class YesNoForm:
 
     def write(self, judgment: Judgment) -> FormattedVerdict:
         verdict = judgment.verdict
+        if judgment.raw_scores is not None:
+            return FormattedVerdict(content=NO_SCALE)
         if verdict.status != "decided":
             return FormattedVerdict(content=undecided(verdict))
         return FormattedVerdict(content=self.yes if is_good(verdict) else self.no)

@@ -244,6 +244,9 @@ async def _run(service: JudgeService, grader: PythonGrader, *, values: Mapping[s
 
 async def _score(service: JudgeService, grader: ScoreModel, *, given: Given, call: Call) -> GraderScore:
     """Judge the sample as the single response to the grader's messages. Map the expected score from 1-10 to the range."""
+    if service.judge.engine.facts.scores:
+        message = "grader: this server has a scalar reward model, whose raw scores have no range; use a label_model"
+        raise Refused(invalid(message, param="grader.type", code="no_scale"))
     messages = await asyncio.to_thread(_messages, grader.input, given)
     fields = {
         "mode": Mode.POINTWISE,

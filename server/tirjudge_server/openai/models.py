@@ -36,11 +36,12 @@ def router(service: JudgeService) -> APIRouter:
 
 def _card(service: JudgeService, *, created: int) -> ModelCard:
     profile = service.judge.profile
+    modes = MODEL_MODES if service.judge.engine.facts.scores else service.judge.format.traits.modes
     return ModelCard(
         id=profile.name,
         created=created,
         owned_by="tirjudge",
-        modes=list(MODEL_MODES if service.judge.checks is None else Mode),
+        modes=[*modes, *([Mode.RULES] if service.judge.checks is not None else [])],
         context_tokens=profile.context_tokens,
         rollout_tokens=profile.rollout_tokens,
         group_size=profile.group_size,
