@@ -9,7 +9,12 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError, NotFoundError, OpenAI, RateLimitError
 from pydantic import BaseModel
 
+from tirjudge.engines.scripted import ScriptedScalarEngine
+from tirjudge.judge import Judge
 from tirjudge.profile import Profile
+from tirjudge.types import Verdict
+from tirjudge_server.openai.forms import is_good
+from tirjudge_server.service import JudgeService
 
 COUNTS = "Count.\n```python\nprint(len(response_a), len(response_b))\n```\n```output"
 JUDGE = {"mode": "pairwise", "prompt": "Which is longer?", "responses": ["one", "three"]}
@@ -393,3 +398,20 @@ async def test_closing_a_stream_frees_its_slot(make_tool_judge, client_of, until
         await until(lambda: service.admission.num_running == 1)
         await stream.close()
         await until(lambda: service.admission.num_running == 0)
+
+
+async def test_raw_scores_are_no_ratings(client_of) -> None:
+    service = JudgeService(Judge(engine=ScriptedScalarEngine(lambda prompt, response: 7.0), profile=CHATTY))
+    async with client_of(service) as client:
+        for template in (SINGLE, YES_NO, FINAL_SCORE):
+            answer = await client.chat.completions.create(model="judge", messages=user(template))
+            assert answer.choices[0].message.content.startswith("undecided: a scalar reward model")
+
+
+@pytest.mark.parametrize(("score", "expected"), [(7.75, True), (5.5, False)])
+def test_without_probabilities_the_score_decides_whether_a_response_is_good(score: float, expected: bool) -> None:
+    verdict = Verdict(
+        status="decided", best=0, label=str(score), scores=[score], probabilities=None, confidence=None, label_mass=None,
+        forced=False, reason=None,
+    )  # fmt: skip
+    assert is_good(verdict) is expected

@@ -7,9 +7,13 @@ import asyncio
 import pytest
 from openai import BadRequestError, OpenAI
 
+from tirjudge.engines.scripted import ScriptedScalarEngine
+from tirjudge.judge import Judge
+from tirjudge.profile import Profile
 from tirjudge_server.openai.formula import Formula, FormulaError
 from tirjudge_server.openai.placeholders import UnknownVariable, fill_in
 from tirjudge_server.openai.similarity import similarity
+from tirjudge_server.service import JudgeService
 
 EQUAL = {
     "type": "string_check",
@@ -246,3 +250,12 @@ def test_an_index_with_too_many_digits_is_refused(index: str) -> None:
 )
 def test_similarities_match_manual_counts(metric: str, text: str, reference: str, value: float) -> None:
     assert similarity(text, reference, metric=metric) == pytest.approx(value)
+
+
+async def test_a_score_model_needs_a_judge_with_a_scale(client_of) -> None:
+    service = JudgeService(
+        Judge(engine=ScriptedScalarEngine(lambda prompt, response: 7.0), profile=Profile(name="judge"))
+    )
+    async with client_of(service) as client:
+        with pytest.raises(BadRequestError, match="raw scores have no range"):
+            await run(client, SCORE)
