@@ -49,7 +49,7 @@ UNNEEDED = frozenset(
     }
     | {"yaml"}
 )
-"""Top-level modules that the authors' code imports, but does not need for a prompt."""
+"""Top-level modules that the authors' code imports, but does not need for a prompt or a verdict."""
 
 
 class _StandIn(type):
@@ -88,6 +88,35 @@ class StandInFinder(MetaPathFinder, Loader):
         pass
 
 
+def clone_of(folder: Path, repository: str) -> Path:
+    """Return the folder of the clone of a repository.
+
+    Raises:
+        FileNotFoundError: there is no such clone.
+    """
+    owner, name = repository.rstrip("/").split("/")[-2:]
+    places = (folder / f"{owner}+{name}" / "repo", folder / owner / name, folder / name)
+    git = next((place for place in places if place.exists()), None)
+    if git is None:
+        raise FileNotFoundError(f"{folder}: no {owner}/{name}; run `git clone https://github.com/{owner}/{name}` in it")
+    return git
+
+
+def present_files(folder: Path, repository: str, commit: str, path: str) -> tuple[list[str], list[str]]:
+    """Return the files under a path whose content the clone has, and those that it lacks, as a partial clone may."""
+    git = ("git", "-C", clone_of(folder, repository))
+    listed = subprocess.run([*git, "ls-tree", "-r", "-z", commit, path], check=True, capture_output=True, text=True)
+    hashes = {
+        file: head.split()[2] for head, _, file in (line.partition("\t") for line in listed.stdout.split("\0")) if file
+    }
+    asked = "".join(f"{each}\n" for each in hashes.values())
+    checked = subprocess.run(
+        [*git, "cat-file", "--batch-check"], input=asked, check=True, capture_output=True, text=True
+    )
+    lacked = {line.split()[0] for line in checked.stdout.splitlines() if line.endswith(" missing")}
+    return [file for file in hashes if hashes[file] not in lacked], [file for file in hashes if hashes[file] in lacked]
+
+
 @contextmanager
 def checked_out(
     folder: Path, repository: str, commit: str, *paths: str, unneeded: Collection[str] = UNNEEDED
@@ -105,11 +134,7 @@ def checked_out(
         FileNotFoundError: the folder has no such repository.
         CalledProcessError: the repository has no such commit or path.
     """
-    owner, name = repository.rstrip("/").split("/")[-2:]
-    places = (folder / f"{owner}+{name}" / "repo", folder / owner / name, folder / name)
-    git = next((place for place in places if place.exists()), None)
-    if git is None:
-        raise FileNotFoundError(f"{folder}: no {owner}/{name}; run `git clone https://github.com/{owner}/{name}` in it")
+    git = clone_of(folder, repository)
     packed = subprocess.run(["git", "-C", git, "archive", commit, *paths], check=True, capture_output=True).stdout
     loaded = set(sys.modules)
     finder = StandInFinder(unneeded)
