@@ -92,7 +92,7 @@ def clone_of(folder: Path, repository: str) -> Path:
     """Return the folder of the clone of a repository.
 
     Raises:
-        FileNotFoundError: there is no such clone.
+        FileNotFoundError: the folder has no clone of the repository.
     """
     owner, name = repository.rstrip("/").split("/")[-2:]
     places = (folder / f"{owner}+{name}" / "repo", folder / owner / name, folder / name)
@@ -131,7 +131,7 @@ def checked_out(
         unneeded: top-level modules that are replaced by stand-ins.
 
     Raises:
-        FileNotFoundError: the folder has no such repository.
+        FileNotFoundError: the folder has no clone of the repository.
         CalledProcessError: the repository has no such commit or path.
     """
     git = clone_of(folder, repository)

@@ -188,9 +188,9 @@ def alpaca_eval(checkouts: Path, rng: random.Random) -> Iterator[Check]:
 
 def _votes(rng: random.Random, *, with_even: bool) -> list[int]:
     """Draw the votes on a pair: 1 for the first response, 2 for the second."""
-    likely, unlikely = rng.sample((1, 2), 2)
+    likely = rng.choice((1, 2))
     while True:
-        votes = rng.choices((likely, unlikely), weights=(3, 1), k=rng.choice((3, 4, 4, 4, 5)))
+        votes = rng.choices((likely, 3 - likely), weights=(3, 1), k=rng.choice((3, 4, 4, 4, 5)))
         if with_even or votes[:4].count(1) != 2:
             return votes
 
