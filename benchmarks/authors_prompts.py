@@ -14,25 +14,17 @@ tests compare the declared formats with it.
 from __future__ import annotations
 
 import hashlib
-import importlib
-import io
 import json
 import re
-import subprocess
 import sys
-import tarfile
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Annotated, Any
 
 import typer
+from authors_code import checked_out, imported, module_of, package_of, reward_bench_module
 
 from tirjudge.control_tokens import FAMILIES
 from tirjudge.formats import format_named
@@ -40,71 +32,8 @@ from tirjudge.formats import format_named
 ROWS = Path(__file__).parents[1] / "tests" / "judge" / "other_formats" / "rows.json"
 """Rows with odd texts: other scripts, braces, dollar signs, empty lines, control tokens, long texts."""
 
-UNNEEDED = frozenset(
-    {
-        "anthropic",
-        "boto3",
-        "cohere",
-        "datasets",
-        "fastapi",
-        "google",
-        "litellm",
-        "mistralai",
-        "numpy",
-        "openai",
-        "pandas",
-        "ray",
-    }
-    | {
-        "requests",
-        "responses_api_models",
-        "scipy",
-        "shortuuid",
-        "tiktoken",
-        "together",
-        "torch",
-        "transformers",
-        "vllm",
-    }
-    | {"yaml"}
-)
-"""Top-level modules that the authors' code imports, but does not need for a prompt."""
-
 Message = dict[str, str]
 Render = Callable[[Mapping[str, Any]], Sequence[Message]]
-
-
-class _StandIn(type):
-    def __getattr__(cls, name: str) -> Any:
-        return StandIn
-
-
-class StandIn(metaclass=_StandIn):
-    """In place of everything of an unneeded library: a class, a decorator, a function that returns its argument."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        pass
-
-    def __call__(self, given: Any = None, *args: Any, **kwargs: Any) -> Any:
-        return given
-
-    def __getattr__(self, name: str) -> Any:
-        return StandIn()
-
-
-class StandInFinder(MetaPathFinder, Loader):
-    """Provides modules of stand-ins for unneeded libraries."""
-
-    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        return ModuleSpec(fullname, self, is_package=True) if fullname.partition(".")[0] in UNNEEDED else None
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        module = ModuleType(spec.name)
-        module.__getattr__ = lambda name: StandIn  # type: ignore[method-assign]
-        return module
-
-    def exec_module(self, module: ModuleType) -> None:
-        pass
 
 
 class CapturedError(Exception):
@@ -120,32 +49,6 @@ def capture(*prompt: Any, **named: Any) -> Any:
     raise CapturedError(prompt, named)
 
 
-@contextmanager
-def checked_out(folder: Path, repository: str, commit: str, *paths: str) -> Iterator[Path]:
-    """Unpack files of a repository at a commit, so that they can be imported until the end of the block."""
-    owner, name = repository.rstrip("/").split("/")[-2:]
-    git = next(
-        place for place in (folder / f"{owner}+{name}" / "repo", folder / owner / name, folder / name) if place.exists()
-    )
-    packed = subprocess.run(["git", "-C", git, "archive", commit, *paths], check=True, capture_output=True).stdout
-    loaded = set(sys.modules)
-    finder = StandInFinder()
-    hidden = {module: sys.modules.pop(module) for module in loaded if module.partition(".")[0] in UNNEEDED}
-    with tempfile.TemporaryDirectory() as place:
-        with tarfile.open(fileobj=io.BytesIO(packed)) as files:
-            files.extractall(place, filter="data")
-        sys.path.insert(0, place)
-        sys.meta_path.insert(0, finder)
-        try:
-            yield Path(place)
-        finally:
-            sys.meta_path.remove(finder)
-            sys.path.remove(place)
-            for module in set(sys.modules) - loaded:
-                del sys.modules[module]
-            sys.modules.update(hidden)
-
-
 def chat(system: str | None, user: str) -> list[Message]:
     """Return a system message, if there is one, and a user message."""
     first = [{"role": "system", "content": system}] if system is not None else []
@@ -155,17 +58,6 @@ def chat(system: str | None, user: str) -> list[Message]:
 def turns(row: Mapping[str, Any], index: int) -> list[Message]:
     """Return the conversation with one response."""
     return [{"role": "user", "content": row["prompt"]}, {"role": "assistant", "content": row["responses"][index]}]
-
-
-def imported(name: str) -> Any:
-    """Import a module of the authors, whose attributes are replaced where it would call a model."""
-    return importlib.import_module(name)
-
-
-def package_of(name: str, folder: Path) -> None:
-    """Make the modules of a folder importable as a package, without running the package's `__init__`."""
-    sys.modules[name] = package = ModuleType(name)
-    package.__path__ = [str(folder)]
 
 
 # What the authors' code makes of a row: key -> function. A key is NAME MODE, with the sections of the request.
@@ -369,15 +261,6 @@ def reward_bench(root: Path) -> dict[str, Render]:
     }
 
 
-def reward_bench_module(folder: Path, name: str) -> Any:
-    """Load one module of the package rewardbench without the others, which need the weights of models."""
-    sys.modules["fastchat"] = ModuleType("fastchat")
-    sys.modules["fastchat.conversation"] = conversation = ModuleType("fastchat.conversation")
-    conversation.get_conv_template = None  # type: ignore[attr-defined]
-    package_of("rewardbench", folder)
-    return imported(f"rewardbench.{name}")
-
-
 def code_judge_bench(root: Path) -> dict[str, Render]:
     for name in ("src", "src.models", "src.tasks"):
         package_of(name, root / name.replace(".", "/"))
@@ -470,16 +353,6 @@ def genrm(root: Path) -> dict[str, Render]:
         return render
 
     return {"nemotron-genrm pairwise": of(principle=False), "nemotron-genrm pairwise rubric": of(principle=True)}
-
-
-def module_of(file: Path) -> Any:
-    """Load one file as a module."""
-    spec = spec_from_file_location(file.stem, file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

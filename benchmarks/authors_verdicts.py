@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import Annotated, Any
 
 import typer
-from authors_prompts import checked_out, imported, module_of, package_of, reward_bench_module
+from authors_code import checked_out, imported, module_of, package_of, reward_bench_module
 
 from tirjudge.formats import format_named
 

@@ -4,7 +4,7 @@ other judges.
     python -m benchmarks.one_table --judgebench judgebench.jsonl --own mine.csv --limit 50
 
 The chat endpoint is a `tirjudge serve` of its own with the bundled judge, which gets the prompts of MT-Bench. The scalar
-model is a sequence classifier with random weights, so its accuracy is chance. The formats are driven by a scripted engine
+model is a sequence classifier with random weights, so its accuracy means nothing. The formats are driven by a scripted engine
 that prefers the longer answer, so these rows show how verdicts are read, not the quality of a judge. The runs resume
 from `--runs`.
 """
