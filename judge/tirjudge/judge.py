@@ -19,7 +19,7 @@ from tirjudge.concurrency import gather_fail_fast, gather_pair, map_concurrently
 from tirjudge.deadline import NEVER, Deadline, until
 from tirjudge.engines.base import Engine, RawScore
 from tirjudge.errors import DeadlineExceeded, RequestNotShown, TemplateFailed
-from tirjudge.formats import format_named
+from tirjudge.formats import format_named, shown_name
 from tirjudge.formats.attached import store_lines
 from tirjudge.formats.base import Format, response_names
 from tirjudge.loop import RESERVED_TOKENS, RolloutSpec, run_rollout
@@ -327,7 +327,9 @@ class Judge:
         """
         format = self.format
         if request.tools == "on" and not format.traits.takes_tools:
-            raise RequestNotShown(f'tools: "on" given, but the format {format.name} has no tools; send "auto" or "off"')
+            raise RequestNotShown(
+                f'tools: "on" given, but the format {shown_name(format.name)} has no tools; send "auto" or "off"'
+            )
         refusal = format.traits.refusal(request)
         if refusal is not None:
             raise RequestNotShown(refusal)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -66,3 +67,18 @@ async def test_the_trial_has_a_mode_that_the_format_shows(format: str | None, mo
     trial = trial_for(judge)
     assert trial.mode is mode
     judge.check_shown(trial)
+
+
+async def test_clients_do_not_see_the_folder_of_a_format_file(connect: Connect, tmp_path: Path) -> None:
+    file = tmp_path / "private" / "mine.toml"
+    file.parent.mkdir()
+    file.write_bytes(resources.files("tirjudge").joinpath("formats", "others", "mt-bench-pair.toml").read_bytes())
+    with serving_chat(lambda conversation: "OK" if "Reply with" in conversation else "[[A]]") as chat:
+        settings = settings_for(chat, folder=tmp_path, format=str(file))
+        async with open_application(settings) as opened, connect(opened.app) as client:
+            card = (await client.get("/v1/models")).json()["data"][0]
+            refused = await client.post("/v1/judge", json=PAIR | {"mode": "pointwise"})
+    assert card["format"].startswith("mine.toml#")
+    assert card["modes"] == ["pairwise"]
+    assert "the format mine.toml#" in refused.json()["error"]["message"]
+    assert "private" not in refused.text

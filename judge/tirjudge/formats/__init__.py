@@ -27,6 +27,15 @@ def is_file(name: str) -> bool:
     return name.endswith(SUFFIX) or f"{SUFFIX}#" in name
 
 
+def shown_name(name: str) -> str:
+    """Return the name of a format for clients. A user's file is shown without its folder.
+
+    >>> shown_name("/home/me/mine.toml#801f"), shown_name("tirjudge/2")
+    ('mine.toml#801f', 'tirjudge/2')
+    """
+    return name.rpartition("/")[2] if is_file(name) else name
+
+
 @cache
 def format_named(name: str | None) -> Format:
     """Return the format with that name. None: the default format.

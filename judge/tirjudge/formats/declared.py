@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tirjudge.control_tokens import ControlTokens
 from tirjudge.errors import PromptTooLong, RequestNotShown
-from tirjudge.formats import SUFFIX
+from tirjudge.formats import SUFFIX, shown_name
 from tirjudge.formats.base import Forcing, FormatTraits, FoundVerdict, Stops
 from tirjudge.formats.declaration import SECTIONS, SLOT, FormatFile, PromptPart, parse_format, read_format_file
 from tirjudge.formats.texts import elide
@@ -40,6 +40,7 @@ class DeclaredFormat:
 
     def __init__(self, name: str, *, file: FormatFile) -> None:
         self.name = name
+        self.shown_name = shown_name(name)
         self.file = file
         self.traits = FormatTraits(
             refusal=self._refusal,
@@ -74,8 +75,8 @@ class DeclaredFormat:
         chosen = self.prompt_for(request)
         if chosen.num_responses not in (None, len(order)):
             raise PromptTooLong(
-                f"the format {self.name} shows exactly {chosen.num_responses} responses in a prompt, but they do not fit; "
-                "raise context_tokens or group_size of the profile (judge.json)"
+                f"the format {self.shown_name} shows exactly {chosen.num_responses} responses in a prompt, but they do not "
+                "fit; raise context_tokens or group_size of the profile (judge.json)"
             )
         broken = control_tokens.served.broken
 
@@ -180,14 +181,16 @@ class DeclaredFormat:
         part = self.file.modes.get(request.mode)
         if part is None:
             modes = ", ".join(self.file.modes)
-            return f"mode: {request.mode} given, but the format {self.name} has no prompt for it; its modes: {modes}"
+            return (
+                f"mode: {request.mode} given, but the format {self.shown_name} has no prompt for it; its modes: {modes}"
+            )
         if request.criteria is not None:
             takes_rubric = any("rubric" in prompt.sections for prompt in part.prompt)
             fix = "use rubric" if takes_rubric else "remove them"
-            return f"criteria: given, but the format {self.name} has no place for them; {fix}"
+            return f"criteria: given, but the format {self.shown_name} has no place for them; {fix}"
         if self._fitting(request) is not None:
             return None
-        prompt = f"the {request.mode} prompt of the format {self.name}"
+        prompt = f"the {request.mode} prompt of the format {self.shown_name}"
         if not part.sizes & {None, num_shown(request)}:
             sizes = " or ".join(sorted(map(str, part.sizes)))
             return f"responses: {num_shown(request)} given, but {prompt} shows {sizes}"

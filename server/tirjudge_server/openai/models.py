@@ -6,6 +6,7 @@ import time
 
 from fastapi import APIRouter
 
+from tirjudge.formats import shown_name
 from tirjudge.http.protocol import MODELS_PATH, ModelCard, ModelList, invalid, shown
 from tirjudge.types import MODEL_MODES, Mode
 from tirjudge_server.service import JudgeService
@@ -46,6 +47,6 @@ def _card(service: JudgeService, *, created: int) -> ModelCard:
         rollout_tokens=profile.rollout_tokens,
         group_size=profile.group_size,
         fingerprint=service.fingerprint,
-        format=service.judge.format.name,
+        format=shown_name(service.judge.format.name),
         functions=service.judge.function_versions,
     )
