@@ -99,7 +99,7 @@ def write_scalar_model(folder: Path) -> Path:
 def write_own_rows(path: Path) -> Path:
     """Write a CSV of pairs as people keep them: one answer of each pair has at most five words, as asked."""
     rng = random.Random(0)
-    words = ["rain", "falls", "on", "the", "old", "quiet", "town", "and", "nobody", "minds", "it", "much", "today"]
+    words = ["rain", "falls", "on", "the", "old", "quiet", "town", "and", "people", "see", "it", "there", "today"]
     lines = ["question,chosen,rejected"]
     for number in range(NUM_OWN):
         short, long = (" ".join(rng.sample(words, count)).capitalize() + "." for count in (5, 9))
