@@ -167,9 +167,10 @@ def load(
     from tirjudge_harness.sources import BadRow, load_examples
 
     bad: list[BadRow] = []
-    examples = load_examples(benchmark, data=data, parts=parts, on_bad=bad.append)
+    valid: list[int] = []
+    examples = load_examples(benchmark, data=data, parts=parts, on_bad=bad.append, on_valid=valid.append)
     print_some([str(row) for row in bad], console=console, rest=f"more invalid rows of {benchmark.name}")
-    check_bad_rows(len(bad), num_valid=len(examples), max_error_rate=max_error_rate)
+    check_bad_rows(len(bad), num_valid=sum(valid), max_error_rate=max_error_rate)
     return RunData(benchmark=benchmark, examples=examples, num_bad_rows=len(bad))
 
 

@@ -161,9 +161,10 @@ def marks_of(
 
 
 def _is_scorable(judged: JudgedExample, responses: Sequence[int]) -> bool:
-    """Whether some of the responses are right and some are wrong, or a single response is accepted or rejected."""
+    """Whether some of the responses are right and some are wrong, or a single response is accepted or rejected. Raw scores of
+    a scalar reward model have no scale, so they accept nothing."""
     if len(responses) == 1:
-        return judged.mode.scores_each
+        return judged.mode.scores_each and not any(decision.scalar for decision in judged.decisions)
     return 0 < sum(index in judged.outline.correct for index in responses) < len(responses)
 
 

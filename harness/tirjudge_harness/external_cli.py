@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tirjudge.types import Mode
-from tirjudge_harness.options import AsJson, Data, Parts
+from tirjudge_harness.options import AsJson, Data, MaxErrorRate, Parts
 
 
 def score(
@@ -35,6 +35,7 @@ def score(
             "--scalar", help="The scores are those of a scalar reward model, whose ties official rules count as wrong."
         ),
     ] = False,
+    max_error_rate: MaxErrorRate = None,
     json: AsJson = False,
 ) -> None:
     """Score verdicts of another program.
@@ -69,7 +70,9 @@ def score(
     else:
         with as_input_error():
             found, counting = BENCHMARKS.named(benchmark), find_protocol(protocol)
-        examples = load(found, data=data, parts=part or (), console=Console(stderr=True)).examples
+        console = Console(stderr=True)
+        rows = load(found, data=data, parts=part or (), max_error_rate=max_error_rate, console=console)
+        examples = rows.examples
         outlines = [example.outline for example in examples]
         junk: list[str] = []
         ignores = counting.counting is None and any(one.ignores_junk for one in found.official.values())
@@ -77,7 +80,6 @@ def score(
             decisions, outlines, mode=mode, flipped=flipped, scalar=scalar, on_junk=junk.append if ignores else None
         )
         if junk:
-            console = Console(stderr=True)
             console.print(f"{len(junk)} decisions that were not offered count as no verdict, as in the official code:")
             print_some(junk, console=console, rest="more decisions")
         with as_input_error(decisions):

@@ -101,7 +101,12 @@ class Collection:
 
 
 def load_examples(
-    benchmark: Benchmark, *, data: Path | None, parts: Sequence[str] = (), on_bad: Callable[[BadRow], None]
+    benchmark: Benchmark,
+    *,
+    data: Path | None,
+    parts: Sequence[str] = (),
+    on_bad: Callable[[BadRow], None],
+    on_valid: Callable[[int], None] = lambda num: None,
 ) -> list[Example]:
     """Load the examples of a benchmark in the order of its rows.
 
@@ -110,6 +115,7 @@ def load_examples(
         data: a file, or a folder with one file or folder per part. None: the sources of the benchmark.
         parts: parts to load. Empty: the default parts.
         on_bad: called with each skipped row.
+        on_valid: called with the number of valid rows of each table. One example may come from several rows.
 
     Raises:
         InputError: unknown part, the rows cannot be read or downloaded, or a file has no valid row.
@@ -123,7 +129,7 @@ def load_examples(
     tables = _in_sources(benchmark, wanted) if data is None else _in_files(benchmark, wanted, data=data)
     collection = Collection(joined=benchmark.joined)
     for table in tables:
-        _collect(table, benchmark, wanted=wanted, into=collection, on_bad=on_bad)
+        on_valid(_collect(table, benchmark, wanted=wanted, into=collection, on_bad=on_bad))
     return list(collection.examples.values())
 
 
@@ -134,8 +140,8 @@ def _collect(
     wanted: Sequence[str],
     into: Collection,
     on_bad: Callable[[BadRow], None],
-) -> None:
-    """Add the examples of a table.
+) -> int:
+    """Add the examples of a table, and return the number of valid rows.
 
     Raises:
         InputError: a column is missing, or no row is valid.
@@ -169,7 +175,7 @@ def _collect(
     if num_good:
         for problem in problems:
             on_bad(problem)
-        return
+        return num_good
     if problems:
         raise InputError(
             f"{problems[0]}; none of the {len(table.rows)} rows is valid for {benchmark.name}{hint(table.rows, benchmark)}"

@@ -118,8 +118,10 @@ def meanings_of(
             known[value] = TIE if index == TIED else label_of(index)
     unknown = [value for value in counted if value not in known]
     coded = _boolean(unknown, label_column) | _signed(unknown, label_column)
+    if coded or not _are_indexes(unknown, label_column):
+        return known | coded
     numbers = [int(value) for value in unknown if value.isdecimal() and int(value) <= MAX_RESPONSES]
-    return known | (coded or _numbers(numbers, columns=columns, num_responses=num_responses))
+    return known | _numbers(numbers, columns=columns, num_responses=num_responses)
 
 
 def _index_of(value: str, *, names: Mapping[str, int], num_responses: int) -> int | None:
@@ -147,9 +149,20 @@ def _boolean(unknown: Sequence[str], column: str) -> dict[str, str]:
 
 
 def _signed(unknown: Sequence[str], column: str) -> dict[str, str]:
+    """Return the meaning of signed strengths. Without a negative value, the code is not certain."""
     if plain(column) not in _SIGNED or not set(unknown) <= {str(number) for number in range(-3, 4)}:
         return {}
+    if not any(value.startswith("-") for value in unknown):
+        return {}
     return {value: TIE if value == "0" else "A" if value.startswith("-") else "B" for value in unknown}
+
+
+def _are_indexes(unknown: Sequence[str], column: str) -> bool:
+    """Whether numbers can be indexes of responses. 0.5 and -1 are codes of another kind (0, 0.5 and 1 often say how good the
+    first response is), and so is a 0 in a column of signed strengths."""
+    others = [value for value in unknown if not value.isdecimal()]
+    is_coded = any(rating_of(value, given={}) is not None and value not in (*_TRUE, *_FALSE) for value in others)
+    return not is_coded and not (plain(column) in _SIGNED and "0" in unknown)
 
 
 def _numbers(numbers: Sequence[int], *, columns: Sequence[str], num_responses: int) -> dict[str, str]:

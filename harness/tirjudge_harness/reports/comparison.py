@@ -101,16 +101,25 @@ def run_name(run: ScoredRun) -> str:
 
 
 def _pairs(runs: Sequence[ScoredRun]) -> list[tuple[ScoredRun, ScoredRun]]:
-    firsts: dict[str, ScoredRun] = {}
+    firsts: list[ScoredRun] = []
     pairs = []
     for run in runs:
-        first = firsts.setdefault(run.benchmark.name, run)
-        if first is not run:
+        first = next((one for one in firsts if _has_same_rows(one, run)), None)
+        if first is None:
+            firsts.append(run)
+        else:
             pairs.append((first, run))
     if not pairs:
         names = ", ".join(f"{run.path} ({run.benchmark.name})" for run in runs)
-        raise InputError(f"nothing to compare: give two runs of the same benchmark, got {names}")
+        raise InputError(f"nothing to compare: give two runs of the same benchmark or the same file, got {names}")
     return pairs
+
+
+def _has_same_rows(first: ScoredRun, second: ScoredRun) -> bool:
+    """Whether two runs are on one benchmark, or on one file of the user: files in two folders can have one name."""
+    ours, theirs = first.manifest.data, second.manifest.data
+    is_one_file = ours.path == theirs.path or ours.sha256 == theirs.sha256
+    return first.benchmark.name == second.benchmark.name and (ours.columns is None or is_one_file)
 
 
 def _notes(first: ScoredRun, second: ScoredRun, *, common: Common) -> list[str]:

@@ -58,9 +58,9 @@ def estimate_table(source: Path, *, labels: Path) -> ReportTable:
     quantities = _preferences(judged, given) if given.kind == "preference" else _scores(judged, given)
     rows, notes = [], []
     for quantity in quantities:
-        verdicts, num_without = _filled(quantity.verdicts)
         clusters = [one.outline.cluster for one in quantity.judged]
         with as_input_error(f"{labels}, {quantity.name}"):
+            verdicts, num_without = _filled(quantity.verdicts)
             found = prediction_powered(quantity.labels, verdicts, clusters=clusters, is_share=quantity.is_share)
         rows.append(_row(quantity, found))
         if num_without:
@@ -184,7 +184,9 @@ def _difference(judged: Sequence[JudgedExample], given: HumanLabels, *, response
 def _filled(verdicts: Sequence[float | None]) -> tuple[list[float], int]:
     """Return verdicts with the mean in place of missing ones, and the number of these."""
     known = [verdict for verdict in verdicts if verdict is not None]
-    mean = fmean(known) if known else 0.0
+    if not known:
+        raise ValueError("the judge gave no verdict of this kind; labels with a score need a pointwise run")
+    mean = fmean(known)
     return [mean if verdict is None else verdict for verdict in verdicts], len(verdicts) - len(known)
 
 

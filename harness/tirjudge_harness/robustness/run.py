@@ -61,7 +61,7 @@ async def attack_judge(
         RunStopped: the judge is unavailable, or the disk is full.
     """
     benchmark = data.benchmark
-    examples = [one for one in data.examples if one.outline.correct]
+    examples = [one for one in data.examples if 0 < len(one.outline.correct) < one.outline.num_responses]
     if not examples:
         raise InputError(
             f"{benchmark.name}: attacks change wrong responses, but no example has a right and a wrong one"

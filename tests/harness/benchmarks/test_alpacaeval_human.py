@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import pytest
+from rich.console import Console
 
+from tirjudge_harness.bench_run import load as load_rows
 from tirjudge_harness.benchmarks.alpacaeval_human import BENCHMARK
 from tirjudge_harness.benchmarks.human_votes import agreement_with_majority
 
@@ -54,3 +56,9 @@ def test_only_pairs_with_four_votes_count_and_the_ceiling_leaves_one_vote_out(lo
 def test_another_preference_is_an_invalid_row(load, bad, preference: object) -> None:
     assert len(load(BENCHMARK, [*votes(1, 1), *votes(2, preference)])) == 1
     assert bad[0].problem.startswith("preference: expected 1, 2, or 0 or 1.5 for a tie, got ")
+
+
+def test_the_share_of_invalid_rows_is_one_of_rows_and_not_of_pairs(write_lines) -> None:
+    rows = [*(vote for n in range(5) for vote in votes(n, 1, 2, 1, 2)), *votes(9, "both")]
+    found = load_rows(BENCHMARK, data=write_lines(rows, name="crossannotations.jsonl"), console=Console(quiet=True))
+    assert (len(found.examples), found.num_bad_rows) == (5, 1)

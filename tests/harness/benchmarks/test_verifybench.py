@@ -5,6 +5,7 @@ import pytest
 from tirjudge.right import Decision, ScoringRule, credit
 from tirjudge.types import Mode
 from tirjudge_harness.benchmarks.verifybench import BENCHMARK
+from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.evaluation import evaluate
 from tirjudge_harness.protocols import OFFICIAL, PAPER
 
@@ -73,3 +74,17 @@ def test_a_single_response_is_accepted_from_a_threshold(
 def test_an_invalid_row_is_reported(load, bad) -> None:
     assert len(load(BENCHMARK, [row(0), row(1, right="yes")], part="verify_bench")) == 1
     assert [report.problem for report in bad] == ["gold_correct: expected a boolean, got 'yes'"]
+
+
+def test_raw_scores_accept_nothing_but_are_ordered(load) -> None:
+    labels, scores = [True, False, True], [2.5, -2.5, 1.0]
+    examples = load(BENCHMARK, [row(n, right=label) for n, label in enumerate(labels)], part="verify_bench")
+    judged = [
+        JudgedExample(
+            outline=example.outline, mode=Mode.POINTWISE, decisions=(Decision(shown=(0,), score=score, scalar=True),)
+        )
+        for example, score in zip(examples, scores, strict=True)
+    ]
+    evaluation = evaluate(BENCHMARK, judged, mode=Mode.POINTWISE, protocol=OFFICIAL)
+    values = {figure.name: figure.value for figure in evaluation.figures}
+    assert (values["VerifyBench"], values["VerifyBench, area under ROC"]) == (None, 1.0)

@@ -120,3 +120,20 @@ def test_options_of_label_values() -> None:
     for wrong in ("left", "=A", "left=a", "left=nan", "left="):
         with pytest.raises(InputError, match="--label-value: expected VALUE=A"):
             label_values_of([wrong])
+
+
+@pytest.mark.parametrize(
+    ("values", "column", "expected"),
+    [
+        (["1", "2"], "overall_preference", {"1": "A", "2": "B"}),
+        (["0", "1"], "overall_preference", {}),
+        (["0", "1", "2", "3"], "preference_strength", {}),
+        (["0", "0.5", "1"], "label", {}),
+        (["-1", "0", "1"], "label", {}),
+        (["0.5", "a", "b"], "label", {"a": "A", "b": "B"}),
+    ],
+)
+def test_codes_whose_direction_is_not_certain_are_refused(
+    values: list[str], column: str, expected: dict[str, str]
+) -> None:
+    assert meanings(values, column=column) == expected

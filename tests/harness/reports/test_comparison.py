@@ -95,7 +95,9 @@ def test_runs_are_compared_with_the_first_run_of_their_benchmark(make_scored) ->
 
 
 def test_a_single_run_is_refused(make_scored) -> None:
-    with pytest.raises(InputError, match=r"give two runs of the same benchmark, got .*a \(judgebench\)"):
+    with pytest.raises(
+        InputError, match=r"give two runs of the same benchmark or the same file, got .*a \(judgebench\)"
+    ):
         comparison_table([make_scored("a", right=[0])])
 
 
@@ -117,3 +119,19 @@ def test_coverage_and_accuracy_where_both_have_a_verdict_are_noted(make_run: Mak
     second = score_run(make_run([Pair(id=f"p{n}", named=((0, 0, 0, None)[n],)) for n in range(4)], folder="b"))
     notes = "\n".join(comparison_table([first, second]).notes)
     assert "b: coverage 75.0% and 75.0%; accuracy where both have a verdict 50.0% and 100.0% (n 2)." in notes
+
+
+def test_files_of_one_name_in_two_folders_are_not_compared(make_run: MakeRun) -> None:
+    columns = {"layout": "chosen_rejected", "prompt": ["q"], "chosen": "a", "rejected": "b"}
+    data = [{"path": f"{folder}/rows.csv", "sha256": folder * 64, "columns": columns} for folder in "aab"]
+    runs = [
+        score_run(
+            make_run(
+                [Pair(id="p", named=(0,))], folder=str(n), benchmark="rows.csv", data={**one, "path": f"{n}/rows.csv"}
+            )
+        )
+        for n, one in enumerate(data)
+    ]
+    assert comparison_table(runs[:2]).rows  # the same file, moved
+    with pytest.raises(InputError, match="the same file"):
+        comparison_table([runs[0], runs[2]])

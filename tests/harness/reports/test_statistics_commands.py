@@ -170,3 +170,9 @@ def test_two_runs_say_how_often_judges_differ(make_run: MakeRun) -> None:
     assert one["smallest difference that these comparisons show"]["comparisons"] == 100
     with pytest.raises(InputError, match="give at most two runs, got 3"):
         shown("power", first, second, first)
+
+
+def test_scores_of_people_need_scores_of_the_judge(run: Path, tmp_path: Path) -> None:
+    scores = write_csv(tmp_path / "scores.csv", "id,score", [f"p{n},{n % 7}" for n in range(60)])
+    with pytest.raises(InputError, match="labels with a score need a pointwise run"):
+        shown("estimate", run, "--labels", scores)
