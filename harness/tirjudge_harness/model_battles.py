@@ -90,7 +90,7 @@ def _of_run(source: Path) -> Battles:
             found.append(Battle(first=models[0], second=models[1], credit=preference, cluster=one.outline.cluster))
     if not num_named:
         raise InputError(
-            f"{source}: no example names its models (facts model_a and model_b); give a benchmark that does, or a CSV file "
+            f"{source}: no example names its models (facts model_a and model_b); give a run of mt-bench-human, or a CSV file "
             "with the columns model_a, model_b and winner"
         )
     return Battles(found=found, num_without=num_without)

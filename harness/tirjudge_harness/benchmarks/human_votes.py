@@ -29,8 +29,10 @@ def voted(
     vote: int,
     subset: str,
     cluster: str | None = None,
+    models: tuple[str, str] | None = None,
 ) -> Example:
-    """Return an example with one vote: 0, 1 or `TIED`."""
+    """Return an example with one vote: 0, 1 or `TIED`. `models`: names of the models that wrote the responses."""
+    names = {} if models is None else dict(zip(("model_a", "model_b"), models, strict=True))
     return example(
         id=id,
         prompt=prompt,
@@ -38,14 +40,16 @@ def voted(
         correct=_preferred([vote]),
         subset=subset,
         cluster=cluster,
-        facts={VOTES: [vote]},
+        facts={VOTES: [vote], **names},
     )
 
 
 def joined(first: Example, second: Example) -> Example:
     """Return an example with the votes of both examples, which have the same texts."""
     votes = [*first.outline.facts[VOTES], *second.outline.facts[VOTES]]
-    return replace(first, outline=replace(first.outline, correct=_preferred(votes), facts={VOTES: votes}))
+    return replace(
+        first, outline=replace(first.outline, correct=_preferred(votes), facts=first.outline.facts | {VOTES: votes})
+    )
 
 
 def the_pair(outline: ExampleMetadata, mode: Mode) -> list[tuple[int, ...]]:

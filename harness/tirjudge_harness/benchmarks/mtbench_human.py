@@ -71,6 +71,7 @@ def examples(row: Row, part: str) -> Iterator[Example]:
             vote=vote,
             subset=f"turn {turn}",
             cluster=question,
+            models=(first_model, second_model),
         )
 
 

@@ -39,7 +39,8 @@ def test_the_votes_on_a_pair_are_one_example_with_the_models_in_order(load, bad)
     (example,) = load(BENCHMARK, rows)
     assert (example.outline.id, example.responses) == ("81/a/b/turn-1", ("a one", "b one"))
     assert example.prompt == "First question"
-    assert (example.outline.facts, example.outline.correct) == ({"votes": [0, 1, 0, -1]}, (0,))
+    facts = {"votes": [0, 1, 0, -1], "model_a": "a", "model_b": "b"}
+    assert (example.outline.facts, example.outline.correct) == (facts, (0,))
     assert bad == []
 
 
