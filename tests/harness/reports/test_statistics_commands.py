@@ -116,7 +116,7 @@ def test_models_of_a_run_are_ranked(run: Path) -> None:
 
 def test_a_run_without_models_is_refused(make_run: MakeRun) -> None:
     with pytest.raises(
-        InputError, match=r"no example names its models \(facts model_a and model_b\); give a benchmark"
+        InputError, match=r"no example names its models \(facts model_a and model_b\); give a run of mt-bench-human"
     ):
         shown("rank", make_run([Pair(id="p")]))
 
