@@ -9,7 +9,6 @@ from statistics import fmean
 
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.human_labels import HumanLabels, read_labels
-from tirjudge_harness.items import as_input_error
 from tirjudge_harness.model_battles import models_of
 from tirjudge_harness.preferences import judged_in, preference_of, score_of
 from tirjudge_harness.reports.tables import Column, Kind, ReportTable, TableEntry, TableRow, row
@@ -47,7 +46,7 @@ def estimate_table(source: Path, *, labels: Path) -> ReportTable:
 
     Preferences give the share of examples whose first response people prefer, and the share of comparisons that each model
     wins, if the examples name models. Scores give the mean score of each labeled response, and the difference of the first
-    two.
+    two. A quantity after the first with too few labels is left out, with a note.
 
     Raises:
         InputError: the source or the labels cannot be read, they do not match, or there are too few labels.
@@ -59,9 +58,14 @@ def estimate_table(source: Path, *, labels: Path) -> ReportTable:
     rows, notes = [], []
     for quantity in quantities:
         clusters = [one.outline.cluster for one in quantity.judged]
-        with as_input_error(f"{labels}, {quantity.name}"):
+        try:
             verdicts, num_without = _filled(quantity.verdicts)
             found = prediction_powered(quantity.labels, verdicts, clusters=clusters, is_share=quantity.is_share)
+        except ValueError as error:
+            if not rows:
+                raise InputError(f"{labels}, {quantity.name}: {error}") from error
+            notes.append(f"{quantity.name}: left out; {error}.")
+            continue
         rows.append(_row(quantity, found))
         if num_without:
             notes.append(f"{quantity.name}: {num_without:,} examples without a verdict count as the mean verdict.")

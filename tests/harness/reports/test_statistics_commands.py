@@ -91,6 +91,17 @@ def test_too_few_labels_are_refused(run: Path, tmp_path: Path) -> None:
         shown("estimate", run, "--labels", few)
 
 
+def test_a_model_with_few_labels_is_left_out(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run([Pair(id=f"p{n}", models=("rare" if n < 5 else "m", "other")) for n in range(60)])
+    given = write_csv(tmp_path / "people.csv", "id,label", [f"p{n},A>B" for n in range(40)])
+    assert list(rows("estimate", run, "--labels", given)) == [
+        "first response is better, %",
+        "m wins, %",
+        "other wins, %",
+    ]
+    assert "rare wins, %: left out; labels: 5 prompts have labels" in shown("estimate", run, "--labels", given)
+
+
 def test_scores_give_means_and_their_difference(tmp_path: Path) -> None:
     decisions = tmp_path / "scores.jsonl"
     lines = [{"id": n, "scores": [2 + n % 4, 1 if n % 10 else None]} for n in range(80)]
