@@ -170,3 +170,17 @@ def test_two_runs_say_how_often_judges_differ(make_run: MakeRun) -> None:
     assert one["smallest difference that these comparisons show"]["comparisons"] == 100
     with pytest.raises(InputError, match="give at most two runs, got 3"):
         shown("power", first, second, first)
+
+
+@pytest.mark.parametrize("num_runs", [1, 2])
+def test_runs_without_right_responses_have_no_power(make_run: MakeRun, num_runs: int) -> None:
+    runs = [make_run([Pair(id=f"p{n}", correct=(0, 1)) for n in range(3)], folder=str(n)) for n in range(num_runs)]
+    with pytest.raises(
+        InputError, match=r"judgebench has no comparison that is right or wrong among 3 judged examples, .* --accuracy"
+    ):
+        shown("power", *runs)
+
+
+def test_a_run_that_has_not_started_has_no_power(make_run: MakeRun) -> None:
+    with pytest.raises(InputError, match="nothing was judged; continue the run"):
+        shown("power", make_run([Pair(id="p")], unjudged=["p"]))
