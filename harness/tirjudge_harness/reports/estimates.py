@@ -15,7 +15,12 @@ from tirjudge_harness.preferences import judged_in, preference_of, score_of
 from tirjudge_harness.reports.tables import Column, Kind, ReportTable, TableEntry, TableRow, row
 from tirjudge_harness.statistics.agreement import agreement_of
 from tirjudge_harness.statistics.intervals import Estimate
-from tirjudge_harness.statistics.prediction_powered import PredictionPowered, prediction_powered, surprises_of
+from tirjudge_harness.statistics.prediction_powered import (
+    MIN_LABELED,
+    PredictionPowered,
+    prediction_powered,
+    surprises_of,
+)
 
 COLUMNS = (
     Column(key="figure", title="Figure", kind="text"),
@@ -41,22 +46,29 @@ class _Quantity:
     judged: list[JudgedExample]
     is_share: bool
 
+    @property
+    def num_labeled(self) -> int:
+        """Number of prompts with labels."""
+        labeled = zip(self.judged, self.labels, strict=True)
+        return len({one.outline.cluster for one, label in labeled if label is not None})
+
 
 def estimate_table(source: Path, *, labels: Path) -> ReportTable:
     """Return the estimates of a run or of a file of decisions.
 
     Preferences give the share of examples whose first response people prefer, and the share of comparisons that each model
     wins, if the examples name models. Scores give the mean score of each labeled response, and the difference of the first
-    two.
+    two. Quantities after the first that have too few labels are left out, with a note.
 
     Raises:
-        InputError: the source or the labels cannot be read, they do not match, or there are too few labels.
+        InputError: the source or the labels cannot be read, they do not match, or the first quantity has too few labels.
     """
     judged = judged_in(source)
     given = read_labels(labels)
     given.check(judged, path=labels)
-    quantities = _preferences(judged, given) if given.kind == "preference" else _scores(judged, given)
-    rows, notes = [], []
+    first, *others = _preferences(judged, given) if given.kind == "preference" else _scores(judged, given)
+    quantities = [first, *(one for one in others if one.num_labeled >= MIN_LABELED)]
+    rows, notes = [], _left_out([one for one in others if one.num_labeled < MIN_LABELED])
     for quantity in quantities:
         verdicts, num_without = _filled(quantity.verdicts)
         clusters = [one.outline.cluster for one in quantity.judged]
@@ -85,6 +97,12 @@ _READING = (
     "examples are a random sample of all examples; otherwise it has the bias of the sample.",
     "Effective labels: number of labels that would give the same standard error without a judge.",
 )
+
+
+def _left_out(few: Sequence[_Quantity]) -> list[str]:
+    """Return a note on the quantities with too few labels. Empty: there are none."""
+    named = [f"{one.name} ({one.num_labeled})" for one in few]
+    return [f"Left out, fewer than {MIN_LABELED} prompts with labels: {'; '.join(named)}."] if named else []
 
 
 def _row(quantity: _Quantity, found: PredictionPowered) -> TableRow:
@@ -120,7 +138,7 @@ def _preferences(judged: Sequence[JudgedExample], given: HumanLabels) -> list[_Q
 def _of_models(
     pairs: Sequence[JudgedExample], *, labels: Sequence[float | None], verdicts: Sequence[float | None]
 ) -> list[_Quantity]:
-    """Return the win rate of each model that the examples name. A model without labels is left out."""
+    """Return the win rate of each model that the examples name."""
     sides: dict[str, list[tuple[int, bool]]] = {}
     for at, one in enumerate(pairs):
         if (models := models_of(one.outline)) is not None:
@@ -139,7 +157,6 @@ def _of_models(
             is_share=True,
         )
         for model, places in sorted(sides.items())
-        if any(labels[at] is not None for at, _ in places)
     ]
 
 

@@ -91,6 +91,20 @@ def test_too_few_labels_are_refused(run: Path, tmp_path: Path) -> None:
         shown("estimate", run, "--labels", few)
 
 
+def test_a_model_with_too_few_labels_is_left_out_with_a_note(make_run: MakeRun, tmp_path: Path) -> None:
+    """Of 60 labeled pairs, 3 are of the model `rare` and 57 of `other`. `unlabeled` has 5 pairs without a label."""
+    opponents = ["rare"] * 3 + ["other"] * 57 + ["unlabeled"] * 5
+    run = make_run([Pair(id=f"p{n}", models=("m", name)) for n, name in enumerate(opponents)])
+    given = write_csv(tmp_path / "people.csv", "id,label", [f"p{n},{'A>B' if n % 4 else 'B>A'}" for n in range(60)])
+    assert list(rows("estimate", run, "--labels", given)) == [
+        "first response is better, %",
+        "m wins, %",
+        "other wins, %",
+    ]
+    text = shown("estimate", run, "--labels", given)
+    assert "Left out, fewer than 20 prompts with labels: rare wins, % (3); unlabeled wins, % (0)." in text
+
+
 def test_scores_give_means_and_their_difference(tmp_path: Path) -> None:
     decisions = tmp_path / "scores.jsonl"
     lines = [{"id": n, "scores": [2 + n % 4, 1 if n % 10 else None]} for n in range(80)]
