@@ -17,7 +17,7 @@ from tirjudge.types import Mode
 from tirjudge.verdict import votes_still_needed
 from tirjudge_harness.benchmark import Benchmark
 from tirjudge_harness.decisions import JudgedExample
-from tirjudge_harness.metric_tree import ComparisonScore, MetricValue, breakdown_by
+from tirjudge_harness.metric_tree import ComparisonScore, MetricValue, Node, breakdown_by
 from tirjudge_harness.protocols import Protocol
 
 
@@ -109,13 +109,18 @@ def evaluate(
         )
     found = [one for one in judged if one.decisions]
     counts = _counts(marks, judged=judged, missing=missing)
-    sheet = (*benchmark.sheet, *(cell for tag in benchmark.breakdown for cell in breakdown_by(tag, marks)))
+    sheet = sheet_of(benchmark, marks)
     return Evaluation(
         figures=figures_of(sheet, marks, found),
         unforced=figures_of(sheet, unforced_marks, list(map(_unforced, found))) if counts.forced else [],
         marks=marks,
         counts=counts,
     )
+
+
+def sheet_of(benchmark: Benchmark, marks: Sequence[ComparisonScore]) -> tuple[Node, ...]:
+    """Return the metric tree of a benchmark, with a metric for each value of its breakdown tags in the comparisons."""
+    return (*benchmark.sheet, *(cell for tag in benchmark.breakdown for cell in breakdown_by(tag, marks)))
 
 
 def _unforced(judged: JudgedExample) -> JudgedExample:

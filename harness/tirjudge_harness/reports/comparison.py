@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tirjudge_harness.evaluation import sheet_of
 from tirjudge_harness.items import InputError, as_input_error
 from tirjudge_harness.reports.scored import ScoredRun
 from tirjudge_harness.reports.selective import common_line
@@ -40,7 +41,7 @@ def comparison_table(runs: Sequence[ScoredRun], *, correction: Correction = Corr
         if first.marks or second.marks:
             with as_input_error(f"{first.path} and {second.path}"):
                 common = common_of(first.marks, second.marks)
-        sheet = first.benchmark.sheet
+        sheet = sheet_of(first.benchmark, common.first)
         found.append((common, differences_of(sheet, common, judged=(first.judged, second.judged))))
     corrected = _corrected([differences for _, differences in found], correction=correction)
     rows, notes = [], []

@@ -9,13 +9,18 @@ from statistics import fmean
 
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.human_labels import HumanLabels, read_labels
-from tirjudge_harness.items import InputError
+from tirjudge_harness.items import as_input_error
 from tirjudge_harness.model_battles import models_of
 from tirjudge_harness.preferences import judged_in, preference_of, score_of
 from tirjudge_harness.reports.tables import Column, Kind, ReportTable, TableEntry, TableRow, row
 from tirjudge_harness.statistics.agreement import agreement_of
 from tirjudge_harness.statistics.intervals import Estimate
-from tirjudge_harness.statistics.prediction_powered import PredictionPowered, prediction_powered, surprises_of
+from tirjudge_harness.statistics.prediction_powered import (
+    MIN_LABELED,
+    PredictionPowered,
+    prediction_powered,
+    surprises_of,
+)
 
 COLUMNS = (
     Column(key="figure", title="Figure", kind="text"),
@@ -41,32 +46,34 @@ class _Quantity:
     judged: list[JudgedExample]
     is_share: bool
 
+    @property
+    def num_labeled(self) -> int:
+        """Number of prompts with labels."""
+        labeled = zip(self.judged, self.labels, strict=True)
+        return len({one.outline.cluster for one, label in labeled if label is not None})
+
 
 def estimate_table(source: Path, *, labels: Path) -> ReportTable:
     """Return the estimates of a run or of a file of decisions.
 
     Preferences give the share of examples whose first response people prefer, and the share of comparisons that each model
     wins, if the examples name models. Scores give the mean score of each labeled response, and the difference of the first
-    two. A quantity after the first with too few labels is left out, with a note.
+    two. Quantities after the first that have too few labels are left out, with a note.
 
     Raises:
-        InputError: the source or the labels cannot be read, they do not match, or there are too few labels.
+        InputError: the source or the labels cannot be read, they do not match, or the first quantity has too few labels.
     """
     judged = judged_in(source)
     given = read_labels(labels)
     given.check(judged, path=labels)
-    quantities = _preferences(judged, given) if given.kind == "preference" else _scores(judged, given)
-    rows, notes = [], []
+    first, *others = _preferences(judged, given) if given.kind == "preference" else _scores(judged, given)
+    quantities = [first, *(one for one in others if one.num_labeled >= MIN_LABELED)]
+    rows, notes = [], _left_out([one for one in others if one.num_labeled < MIN_LABELED])
     for quantity in quantities:
         clusters = [one.outline.cluster for one in quantity.judged]
-        try:
+        with as_input_error(f"{labels}, {quantity.name}"):
             verdicts, num_without = _filled(quantity.verdicts)
             found = prediction_powered(quantity.labels, verdicts, clusters=clusters, is_share=quantity.is_share)
-        except ValueError as error:
-            if not rows:
-                raise InputError(f"{labels}, {quantity.name}: {error}") from error
-            notes.append(f"{quantity.name}: left out; {error}.")
-            continue
         rows.append(_row(quantity, found))
         if num_without:
             notes.append(f"{quantity.name}: {num_without:,} examples without a verdict count as the mean verdict.")
@@ -90,6 +97,12 @@ _READING = (
     "examples are a random sample of all examples; otherwise it has the bias of the sample.",
     "Effective labels: number of labels that would give the same standard error without a judge.",
 )
+
+
+def _left_out(few: Sequence[_Quantity]) -> list[str]:
+    """Return a note on the quantities with too few labels. Empty: there are none."""
+    named = [f"{one.name} ({one.num_labeled})" for one in few]
+    return [f"Left out, fewer than {MIN_LABELED} prompts with labels: {'; '.join(named)}."] if named else []
 
 
 def _row(quantity: _Quantity, found: PredictionPowered) -> TableRow:
@@ -125,7 +138,7 @@ def _preferences(judged: Sequence[JudgedExample], given: HumanLabels) -> list[_Q
 def _of_models(
     pairs: Sequence[JudgedExample], *, labels: Sequence[float | None], verdicts: Sequence[float | None]
 ) -> list[_Quantity]:
-    """Return the win rate of each model that the examples name. A model without labels is left out."""
+    """Return the win rate of each model that the examples name."""
     sides: dict[str, list[tuple[int, bool]]] = {}
     for at, one in enumerate(pairs):
         if (models := models_of(one.outline)) is not None:
@@ -144,7 +157,6 @@ def _of_models(
             is_share=True,
         )
         for model, places in sorted(sides.items())
-        if any(labels[at] is not None for at, _ in places)
     ]
 
 

@@ -58,10 +58,13 @@ def power_table(
         num_items: number of comparisons. None: that of the runs.
 
     Raises:
-        InputError: too many runs, runs that cannot be compared, or assumptions that contradict each other.
+        InputError: too many runs, a run without comparisons that are right or wrong, runs that cannot be
+            compared, or assumptions that contradict each other.
     """
     if len(runs) > 2:
         raise InputError(f"give at most two runs, got {len(runs)}")
+    for run in runs:
+        _check_has_comparisons(run)
     observed = None
     notes = [_goal_line(goal)]
     if len(runs) == 2:
@@ -73,8 +76,6 @@ def power_table(
         notes.append(_observed_line(observed, num=len(common.first)))
     elif runs:
         (run,) = runs
-        if not run.marks:
-            raise InputError(f"{run.path}: nothing was judged; continue the run")
         accuracy = sum(mark.credit for mark in run.marks) / len(run.marks)
         assumed = AssumedJudges(accuracy=accuracy, agreement=assumed.agreement)
         num_items = num_items or len(run.marks)
@@ -100,6 +101,19 @@ def power_table(
         rows += _shown(equal, observed=observed, num_items=num_items, goal=goal)
     return ReportTable(
         title="Sample sizes of a paired comparison", columns=COLUMNS, rows=tuple(rows), notes=tuple(notes)
+    )
+
+
+def _check_has_comparisons(run: ScoredRun) -> None:
+    """Raise InputError if a run has no comparison that is right or wrong."""
+    if run.marks:
+        return
+    if not run.judged:
+        raise InputError(f"{run.path}: nothing was judged; continue the run")
+    raise InputError(
+        f"{run.path}: {run.benchmark.name} has no comparison that is right or wrong among {len(run.judged)} judged examples, "
+        "and the power of McNemar's test needs such comparisons; give a run on pairs with a right response, or no run and "
+        "--accuracy and --items"
     )
 
 

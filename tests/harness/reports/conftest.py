@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ CREATED = 1_700_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A pair whose first response is right, and the judge's choice in each order."""
+    """A pair whose first response is right by default, and the judge's choice in each order."""
 
     id: str
     subset: str = "math"
@@ -31,6 +31,9 @@ class Pair:
     """Outcome of a program that runs before the verdict. None: no program runs."""
     models: tuple[str, str] | None = None
     """Models of the two responses. None: not named."""
+    correct: tuple[int, ...] = (0,)
+    """Indexes of the right responses. Both: a tie, which is not a comparison."""
+    tags: dict[str, str] = field(default_factory=dict)
 
 
 def judgment_of(pair: Pair) -> Judgment:
@@ -122,9 +125,9 @@ def outline_of(pair: Pair) -> ExampleMetadata:
         id=pair.id,
         subset=pair.subset,
         num_responses=2,
-        correct=(0,),
+        correct=pair.correct,
         cluster=pair.id,
         lengths=(10, 20),
-        tags={},
+        tags=pair.tags,
         facts=dict(zip(("model_a", "model_b"), pair.models or (), strict=False)),
     )

@@ -135,3 +135,19 @@ def test_files_of_one_name_in_two_folders_are_not_compared(make_run: MakeRun) ->
     assert comparison_table(runs[:2]).rows  # the same file, moved
     with pytest.raises(InputError, match="the same file"):
         comparison_table([runs[0], runs[2]])
+
+
+def test_values_of_a_breakdown_are_compared(make_run: MakeRun) -> None:
+    """The second run is right on 1 of the 2 pairs of physics, and on all pairs of law; the first is right on none."""
+
+    def scored(folder: str, *, right: Collection[int]) -> ScoredRun:
+        pairs = [
+            Pair(id=f"p{n}", named=(int(n not in right),), tags={"domain": "physics" if n < 2 else "law"})
+            for n in range(6)
+        ]
+        return score_run(make_run(pairs, folder=folder, benchmark="judgebench-pro"))
+
+    table = comparison_table([scored("a", right=[]), scored("b", right=[0, 2, 3, 4, 5])])
+    ((physics,), (law,)) = (values(table, figure=f"domain: {name}") for name in ("physics", "law"))
+    assert (physics["n"], physics["first"], physics["this"], physics["better"]) == (2, 0.0, 50.0, 1)
+    assert (law["n"], law["difference"], law["better"]) == (4, 100.0, 4)

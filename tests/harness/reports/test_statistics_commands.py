@@ -91,15 +91,18 @@ def test_too_few_labels_are_refused(run: Path, tmp_path: Path) -> None:
         shown("estimate", run, "--labels", few)
 
 
-def test_a_model_with_few_labels_is_left_out(make_run: MakeRun, tmp_path: Path) -> None:
-    run = make_run([Pair(id=f"p{n}", models=("rare" if n < 5 else "m", "other")) for n in range(60)])
-    given = write_csv(tmp_path / "people.csv", "id,label", [f"p{n},A>B" for n in range(40)])
+def test_a_model_with_too_few_labels_is_left_out_with_a_note(make_run: MakeRun, tmp_path: Path) -> None:
+    """Of 60 labeled pairs, 3 are of the model `rare` and 57 of `other`. `unlabeled` has 5 pairs without a label."""
+    opponents = ["rare"] * 3 + ["other"] * 57 + ["unlabeled"] * 5
+    run = make_run([Pair(id=f"p{n}", models=("m", name)) for n, name in enumerate(opponents)])
+    given = write_csv(tmp_path / "people.csv", "id,label", [f"p{n},{'A>B' if n % 4 else 'B>A'}" for n in range(60)])
     assert list(rows("estimate", run, "--labels", given)) == [
         "first response is better, %",
         "m wins, %",
         "other wins, %",
     ]
-    assert "rare wins, %: left out; labels: 5 prompts have labels" in shown("estimate", run, "--labels", given)
+    text = shown("estimate", run, "--labels", given)
+    assert "Left out, fewer than 20 prompts with labels: rare wins, % (3); unlabeled wins, % (0)." in text
 
 
 def test_scores_give_means_and_their_difference(tmp_path: Path) -> None:
@@ -187,3 +190,17 @@ def test_scores_of_people_need_scores_of_the_judge(run: Path, tmp_path: Path) ->
     scores = write_csv(tmp_path / "scores.csv", "id,score", [f"p{n},{n % 7}" for n in range(60)])
     with pytest.raises(InputError, match="labels with a score need a pointwise run"):
         shown("estimate", run, "--labels", scores)
+
+
+@pytest.mark.parametrize("num_runs", [1, 2])
+def test_runs_without_right_responses_have_no_power(make_run: MakeRun, num_runs: int) -> None:
+    runs = [make_run([Pair(id=f"p{n}", correct=(0, 1)) for n in range(3)], folder=str(n)) for n in range(num_runs)]
+    with pytest.raises(
+        InputError, match=r"judgebench has no comparison that is right or wrong among 3 judged examples, .* --accuracy"
+    ):
+        shown("power", *runs)
+
+
+def test_a_run_that_has_not_started_has_no_power(make_run: MakeRun) -> None:
+    with pytest.raises(InputError, match="nothing was judged; continue the run"):
+        shown("power", make_run([Pair(id="p")], unjudged=["p"]))
