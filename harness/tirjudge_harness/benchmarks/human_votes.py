@@ -48,7 +48,7 @@ def joined(first: Example, second: Example) -> Example:
     """Return an example with the votes of both examples, which have the same texts."""
     votes = [*first.outline.facts[VOTES], *second.outline.facts[VOTES]]
     return replace(
-        first, outline=replace(first.outline, correct=_preferred(votes), facts=first.outline.facts | {VOTES: votes})
+        first, outline=replace(first.outline, correct=_preferred(votes), facts={**first.outline.facts, VOTES: votes})
     )
 
 
