@@ -106,7 +106,7 @@ class Marked(Declared):
     place: Literal["anywhere", "line_end", "end"] = "anywhere"
     """What may follow the verdict: anything, only blanks up to the end of a line, or only blanks."""
     pick: Literal["first", "last", "only"] = "last"
-    """Which verdict of several counts. `only`: there is no verdict if they differ."""
+    """Which of several verdicts counts. `only`: verdicts that differ do not count."""
     ignore_case: bool = False
     """Whether upper and lower case are the same, for marks and for labels."""
 
@@ -222,7 +222,7 @@ class NumberForm(Marked):
     before: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """As above. Empty: the number is the last word of the text."""
     scale: Scale
-    """Scale of the number. A number outside of it is no verdict."""
+    """Scale of the number. A number outside of it does not count as a verdict."""
     whole: bool = True
     """Whether only whole numbers count."""
 
