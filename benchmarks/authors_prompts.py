@@ -7,8 +7,8 @@ and commit; clone them with `git clone https://github.com/OWNER/NAME`. The autho
 so read it before you run it. Libraries that it imports but does not need for a prompt (torch, vLLM, clients of APIs) are
 replaced by stand-ins.
 
-The output has one SHA-256 per format, mode and optional sections, over the messages of all rows. It does not contain their text. The
-tests compare the declared formats with it.
+The output has one SHA-256 per format, mode and optional sections, over the messages of all rows. It does not contain
+their text. The tests compare the declared formats with it.
 """
 
 from __future__ import annotations
