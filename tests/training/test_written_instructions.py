@@ -16,7 +16,13 @@ from tirjudge_training.instructions.composing import Composer, composer_of, numb
 from tirjudge_training.instructions.helpers import LANGUAGES, SOURCES, definitions
 from tirjudge_training.instructions.notation import NAMES, Check, parse_checks
 from tirjudge_training.instructions.responses import holds, response_to
-from tirjudge_training.instructions.written import HELD_OUT_WRITERS, TRAINING_WRITERS, read_written, written_by
+from tirjudge_training.instructions.written import (
+    HELD_OUT_WRITERS,
+    TRAINING_WRITERS,
+    normalized,
+    read_written,
+    written_by,
+)
 from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw_examples
 from tirjudge_training.synthetic.items import WRITTEN, generate_items
 from tirjudge_training.synthetic.programs import run_trusted
@@ -25,7 +31,7 @@ WRITTEN_ALONE = Mixture(written=1.0, numeric=0.0, conduct=0.0, toolless=0.0, tie
 
 SENTENCES = (
     "The train was late again.", "My aunt bought a red bicycle.", "We planted two rows of beans.", "The shop closes at noon.",
-    "A dog slept under the table.", "Nobody answered the letter.", "The river was frozen until April.",
+    "A dog slept under the table.", "The letter was not answered.", "The river was frozen until April.",
 )  # fmt: skip
 
 
@@ -45,7 +51,7 @@ def draw(mode: Mode, *, count: int, held_out: bool = False, seed: int = 1) -> li
 @pytest.mark.parametrize(("writers", "least"), [(TRAINING_WRITERS, 120), (HELD_OUT_WRITERS, 10)])
 def test_every_check_has_sentences_of_people(writers: tuple[str, ...], least: int) -> None:
     written = written_by(writers)
-    asked = {name: 0 for name in NAMES}
+    asked = dict.fromkeys(NAMES, 0)
     for instructions in written.by_name.values():
         for one in instructions:
             for name in {check.name for check in one.checks}:
@@ -56,16 +62,14 @@ def test_every_check_has_sentences_of_people(writers: tuple[str, ...], least: in
 
 
 def test_no_sentence_for_training_is_one_of_the_held_out_writer() -> None:
-    def normalized(writers: tuple[str, ...]) -> set[str]:
-        written = written_by(writers)
-        texts = [one.text for instructions in written.by_name.values() for one in instructions]
-        return {" ".join(re.findall(r"\w+|[{}]", text.lower())) for text in (*texts, *(one.text for one in written.prompts))}
-
-    shared = normalized(TRAINING_WRITERS) & normalized(HELD_OUT_WRITERS)
-    assert {text for text in shared if len(text.split()) > 5} == set()
+    training, held_out = (
+        {normalized(one.text) for each in written_by(writers).by_name.values() for one in each}
+        for writers in (TRAINING_WRITERS, HELD_OUT_WRITERS)
+    )
+    assert training & held_out == set()
 
 
-def test_invalid_lines_are_reported(tmp_path) -> None:  # noqa: ANN001
+def test_invalid_lines_are_reported(tmp_path) -> None:
     lines = ("words >= {n} | At least {m} words.", "nonsense == 3 | Three.", "words >= 3 | Three words or more.")
     (tmp_path / "sentences.txt").write_text("\n".join(lines))
     written = read_written([tmp_path])
@@ -93,7 +97,9 @@ def test_notation_becomes_python(text: str, expressions: list[str]) -> None:
     assert [check.expression for check in parse_checks(text)] == expressions
 
 
-@pytest.mark.parametrize("text", ["word >= 3", "words", "words >=", "include", 'title "x"', "words >= 3 title", "csv", "words 5"])
+@pytest.mark.parametrize(
+    "text", ["word >= 3", "words", "words >=", "include", 'title "x"', "words >= 3 title", "csv", "words 5"]
+)
 def test_invalid_notation_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a check"):
         parse_checks(text)
@@ -143,9 +149,7 @@ def test_numbers_in_words(number: int, word: str) -> None:
 def test_program_finds_the_best_response(mode: Mode, held_out: bool) -> None:
     for example in draw(mode, count=40, held_out=held_out):
         assert example.code is not None
-        printed = run_trusted(
-            example.code, bindings=bindings(mode, prompt=example.prompt, responses=example.responses)
-        )
+        printed = run_trusted(example.code, bindings=bindings(mode, prompt=example.prompt, responses=example.responses))
         if mode is Mode.POINTWISE:
             values = parse_check(printed, keys=["score"])
             assert values == {"score": 1 + int(9 * example.met[0] + 1e-9)}
@@ -201,7 +205,17 @@ def test_no_language_is_taken_for_english(name: str) -> None:
     assert holds(check.expression, english, prompt="") is (name == "English")
 
 
-HOSTILE = ("[" * 40_000, "\n" * 40_000, "-" * 40_000, "a" * 40_000, "*" * 40_001, "<<" * 20_000, "| " * 20_000, "# " * 20_000, "(" * 40_000)
+HOSTILE = (
+    "[" * 40_000,
+    "\n" * 40_000,
+    "-" * 40_000,
+    "a" * 40_000,
+    "*" * 40_001,
+    "<<" * 20_000,
+    "| " * 20_000,
+    "# " * 20_000,
+    "(" * 40_000,
+)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("paragraph_first", "csv")])

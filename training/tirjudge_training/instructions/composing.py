@@ -12,27 +12,176 @@ from tirjudge_training.instructions.helpers import LANGUAGES
 from tirjudge_training.instructions.notation import Check
 from tirjudge_training.instructions.written import Instruction, Written, written_by
 
-_UNITS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen"
-).split()
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-_ORDINALS = "zeroth first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth".split()
+_UNITS = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+]
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_ORDINALS = [
+    "zeroth",
+    "first",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+    "eleventh",
+    "twelfth",
+]
 _SLOT = re.compile(r"\{(\w+)\}")
-_SYLLABLES = "ba co di fu ga hel in jo ka lu mar ne or pi qua ri sto tan ul ver wi xe yo zan cra ble ther ing sho men".split()
+_SYLLABLES = [
+    "ba",
+    "co",
+    "di",
+    "fu",
+    "ga",
+    "hel",
+    "in",
+    "jo",
+    "ka",
+    "lu",
+    "mar",
+    "ne",
+    "or",
+    "pi",
+    "qua",
+    "ri",
+    "sto",
+    "tan",
+    "ul",
+    "ver",
+    "wi",
+    "xe",
+    "yo",
+    "zan",
+    "cra",
+    "ble",
+    "ther",
+    "ing",
+    "sho",
+    "men",
+]
 
 SPANS: Mapping[str, tuple[int, ...]] = {
-    "words": (10, 20, 25, 30, 40, 50, 60, 75, 80, 90, 100, 120, 125, 150, 180, 200, 250, 300, 350, 400, 450, 500, 600, 700, 750, 800,
-              900, 1000, 1200, 1500, 2000),
-    "characters": (50, 80, 100, 120, 140, 150, 160, 180, 200, 240, 250, 280, 300, 400, 500, 600, 800, 1000, 1500, 2000, 2500),
-    "lines": tuple(range(2, 25)), "sentences": tuple(range(2, 26)), "bullets": tuple(range(2, 16)), "numbered": tuple(range(2, 21)),
-    "line_words": tuple(range(3, 16)), "line_characters": (20, 30, 40, 50, 60, 64, 70, 72, 79, 80, 88, 100, 120),
-    "sentence_words": tuple(range(5, 31)), "word_letters": tuple(range(3, 15)), "bullet_words": tuple(range(3, 21)),
-    "numbers": tuple(range(2, 16)), "capitals": tuple(range(2, 21)), "letter": tuple(range(2, 31)), "csv": tuple(range(2, 9)),
-}  # fmt: skip
+    "words": (
+        10,
+        20,
+        25,
+        30,
+        40,
+        50,
+        60,
+        75,
+        80,
+        90,
+        100,
+        120,
+        125,
+        150,
+        180,
+        200,
+        250,
+        300,
+        350,
+        400,
+        450,
+        500,
+        600,
+        700,
+        750,
+        800,
+        900,
+        1000,
+        1200,
+        1500,
+        2000,
+    ),
+    "characters": (
+        50,
+        80,
+        100,
+        120,
+        140,
+        150,
+        160,
+        180,
+        200,
+        240,
+        250,
+        280,
+        300,
+        400,
+        500,
+        600,
+        800,
+        1000,
+        1500,
+        2000,
+        2500,
+    ),
+    "lines": tuple(range(2, 25)),
+    "sentences": tuple(range(2, 26)),
+    "bullets": tuple(range(2, 16)),
+    "numbered": tuple(range(2, 21)),
+    "line_words": tuple(range(3, 16)),
+    "line_characters": (20, 30, 40, 50, 60, 64, 70, 72, 79, 80, 88, 100, 120),
+    "sentence_words": tuple(range(5, 31)),
+    "word_letters": tuple(range(3, 15)),
+    "bullet_words": tuple(range(3, 21)),
+    "numbers": tuple(range(2, 16)),
+    "capitals": tuple(range(2, 21)),
+    "letter": tuple(range(2, 31)),
+    "csv": tuple(range(2, 9)),
+}
 """Name of a check -> the numbers that its instructions have. Others have 2 to 10."""
 
-SYMBOLS = (";", ":", "-", "–", "…", "&", "/", "'", '"', "(", "%", "$", "@", "+", "=", "*", "_", "|", "~", "^", "<", ">", "#")
+SYMBOLS = (
+    ";",
+    ":",
+    "-",
+    "–",
+    "…",
+    "&",
+    "/",
+    "'",
+    '"',
+    "(",
+    "%",
+    "$",
+    "@",
+    "+",
+    "=",
+    "*",
+    "_",
+    "|",
+    "~",
+    "^",
+    "<",
+    ">",
+    "#",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +256,9 @@ class Composer:
         def value(match: re.Match[str]) -> str:
             slot = match[1]
             if slot in ("n", "m"):
-                return _shown_number(rng.choice((rng.randint(2, 20), rng.randint(2, 400), 10 * rng.randint(2, 50))), rng=rng)
+                return _shown_number(
+                    rng.choice((rng.randint(2, 20), rng.randint(2, 400), 10 * rng.randint(2, 50))), rng=rng
+                )
             if slot == "lang":
                 return rng.choice(LANGUAGES)
             if slot == "l":
@@ -199,8 +350,12 @@ def composer_of(writers: tuple[str, ...]) -> Composer:
 
 
 def _as_list(task: str, facts: Sequence[str], constraints: Sequence[str], *, rng: Random) -> str:
-    lead = rng.choice(("", "Requirements:", "Rules:", "Please note:", "Conditions", "Constraints:", "make sure:", "It should be:"))
-    mark: Callable[[int], str] = rng.choice((lambda _: "- ", lambda _: "* ", lambda i: f"{i + 1}. ", lambda i: f"{i + 1}) ", lambda _: "• "))
+    lead = rng.choice(
+        ("", "Requirements:", "Rules:", "Please note:", "Conditions", "Constraints:", "make sure:", "It should be:")
+    )
+    mark: Callable[[int], str] = rng.choice(
+        (lambda _: "- ", lambda _: "* ", lambda i: f"{i + 1}. ", lambda i: f"{i + 1}) ", lambda _: "• ")
+    )
     bullets = [mark(i) + re.sub(r"^[-*•]\s+", "", one) for i, one in enumerate(constraints)]
     parts = [*facts, task]
     listed = "\n".join(([lead] if lead else []) + bullets)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-_SOURCES = r'''
+_SOURCES = r"""
 def words(r):
     return len(re.findall(r"\w+", r))
 
@@ -259,7 +259,8 @@ def iso_date(r):
     return bool(re.search(r"(?<!\d)\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])(?!\d)", r))
 
 def contractions(r):
-    return len(re.findall(r"(?i)\b\w+(?:n['’]t|['’](?:re|ve|ll|m|d))\b|\b(?:it|that|he|she|what|there|here|who|let)['’]s\b", r))
+    x = re.findall(r"(?i)(?:n['’]t|\w['’](?:re|ve|ll|m|d))\b", r)
+    return len(x) + len(re.findall(r"(?i)\b(?:it|that|he|she|what|there|here|who|let)['’]s\b", r))
 
 def final(r):
     x = re.findall(r"-?\d+(?:\.\d+)?", re.sub(r"(?<=\d),(?=\d)", "", r))
@@ -273,7 +274,7 @@ def blank_lines(r):
 
 def markdown(r):
     return len(re.findall(r"(?m)^[ \t]*(?:#{1,6} |[-*+] |\d+\. |\|)|\*\*|__|```|\]\(", r))
-'''
+"""
 
 _LANGUAGES = {
     "German": "der die und das ist nicht ein eine ich mit auf für den von zu sich auch dem des sind",
@@ -306,10 +307,10 @@ _SCRIPTS = {
 }  # fmt: skip
 LANGUAGES = (*_LANGUAGES, *_SCRIPTS)
 
-_LANGUAGE = f'''
+_LANGUAGE = f"""
 def language(r, name):
-    scripts = {ascii(_SCRIPTS)}
-    common = {ascii(_LANGUAGES)}
+    scripts = {_SCRIPTS!a}
+    common = {_LANGUAGES!a}
     x = re.sub(r"[\\W\\d_]", "", r)
     if not x:
         return False
@@ -318,7 +319,7 @@ def language(r, name):
     y = [w.lower() for w in re.findall(r"[^\\W\\d_]+", r)]
     best = max(common, key=lambda k: sum(w in common[k].split() for w in y))
     return name in common and best == name and any(w in common[name].split() for w in y)
-'''
+"""
 
 SOURCES: dict[str, str] = {
     match[1]: match[0].strip("\n") + "\n"

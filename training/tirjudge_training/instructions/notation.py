@@ -13,37 +13,94 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 COUNTS = (
-    "words", "sentences", "paragraphs", "lines", "characters", "bullets", "numbered", "placeholders", "highlights", "bold",
-    "headings", "hashtags", "capitals", "emojis", "links", "numbers", "codeblocks", "tablerows", "parentheses", "stars",
-)  # fmt: skip
+    "words",
+    "sentences",
+    "paragraphs",
+    "lines",
+    "characters",
+    "bullets",
+    "numbered",
+    "placeholders",
+    "highlights",
+    "bold",
+    "headings",
+    "hashtags",
+    "capitals",
+    "emojis",
+    "links",
+    "numbers",
+    "codeblocks",
+    "tablerows",
+    "parentheses",
+    "stars",
+)
 """Checks that compare one count of the response."""
 SYMBOLS = {"questions": "?", "exclamations": "!", "commas": ","}
 """Checks that count one symbol."""
 COUNTS_OF = ("symbol", "count", "letter", "sections")
 """Checks that count something named by a text."""
 LENGTHS = {
-    "per_paragraph": "paragraph_sentences", "sentence_words": "sentence_words", "word_letters": "word_letters",
-    "line_words": "line_words", "line_characters": "line_characters", "bullet_words": "bullet_words",
-}  # fmt: skip
+    "per_paragraph": "paragraph_sentences",
+    "sentence_words": "sentence_words",
+    "word_letters": "word_letters",
+    "line_words": "line_words",
+    "line_characters": "line_characters",
+    "bullet_words": "bullet_words",
+}
 """Checks that hold for each part of the response -> the function that returns the list of measures."""
 TEXTS = {
-    "include": "has", "forbid": "lacks", "include_any": "has_any", "start": "starts", "end": "ends", "first_word": "first_word",
-    "last_word": "last_word", "first_sentence": "first_sentence", "last_sentence": "last_sentence", "line_start": "line_start",
-    "line_end": "line_end", "bullet_start": "bullet_start", "options": "options", "acrostic": "acrostic",
-    "json_keys": "json_keys", "postscript": "postscript", "language": "language",
-}  # fmt: skip
+    "include": "has",
+    "forbid": "lacks",
+    "include_any": "has_any",
+    "start": "starts",
+    "end": "ends",
+    "first_word": "first_word",
+    "last_word": "last_word",
+    "first_sentence": "first_sentence",
+    "last_sentence": "last_sentence",
+    "line_start": "line_start",
+    "line_end": "line_end",
+    "bullet_start": "bullet_start",
+    "options": "options",
+    "acrostic": "acrostic",
+    "json_keys": "json_keys",
+    "postscript": "postscript",
+    "language": "language",
+}
 """Checks with texts -> their function."""
 FORMS = {
-    "bullets_alike": "bullets_alike(r)", "unique_words": "unique_words(r)", "alphabetical": "alphabetical(r)",
-    "upper": "upper(r)", "lower": "lower(r)", "title_case": "title_case(r)", "json": "is_json(r)",
-    "json_array": "json_array(r)", "table": "table(r)", "code": "codeblocks(r) >= 1", "code_only": "code_only(r)",
-    "no_code": "codeblocks(r) == 0", "title": "title(r)", "quoted": "quoted(r)", "two_answers": "two_answers(r)",
-    "repeat": "repeats(r, prompt)", "ends_question": "ends_question(r)", "ends_period": "ends_period(r)",
-    "ascii": "ascii_only(r)", "no_digits": "numbers(r) == 0", "has_number": "numbers(r) >= 1", "has_email": "has_email(r)",
-    "has_url": "links(r) >= 1", "iso_date": "iso_date(r)", "no_contractions": "contractions(r) == 0",
-    "no_bullets": "bullets(r) == 0", "one_line": "one_line(r)", "no_blank_lines": "blank_lines(r) == 0",
-    "numbered_list": "numbered(r) >= 1", "bullet_list": "bullets(r) >= 1", "no_markdown": "markdown(r) == 0",
-}  # fmt: skip
+    "bullets_alike": "bullets_alike(r)",
+    "unique_words": "unique_words(r)",
+    "alphabetical": "alphabetical(r)",
+    "upper": "upper(r)",
+    "lower": "lower(r)",
+    "title_case": "title_case(r)",
+    "json": "is_json(r)",
+    "json_array": "json_array(r)",
+    "table": "table(r)",
+    "code": "codeblocks(r) >= 1",
+    "code_only": "code_only(r)",
+    "no_code": "codeblocks(r) == 0",
+    "title": "title(r)",
+    "quoted": "quoted(r)",
+    "two_answers": "two_answers(r)",
+    "repeat": "repeats(r, prompt)",
+    "ends_question": "ends_question(r)",
+    "ends_period": "ends_period(r)",
+    "ascii": "ascii_only(r)",
+    "no_digits": "numbers(r) == 0",
+    "has_number": "numbers(r) >= 1",
+    "has_email": "has_email(r)",
+    "has_url": "links(r) >= 1",
+    "iso_date": "iso_date(r)",
+    "no_contractions": "contractions(r) == 0",
+    "no_bullets": "bullets(r) == 0",
+    "one_line": "one_line(r)",
+    "no_blank_lines": "blank_lines(r) == 0",
+    "numbered_list": "numbered(r) >= 1",
+    "bullet_list": "bullets(r) >= 1",
+    "no_markdown": "markdown(r) == 0",
+}
 """Checks without parameters -> their expression."""
 PLACED = {"paragraph_first": "paragraph_first", "csv": "csv"}
 """Checks with a number that is no comparison."""
@@ -140,7 +197,12 @@ def _check(match: re.Match[str]) -> Check:
     check = Check(name=name, texts=texts, numbers=numbers + compared, op=op)
     takes_texts = name in TEXTS or name in COUNTS_OF or name == "paragraph_first"
     compares = name in COUNTS or name in SYMBOLS or name in COUNTS_OF or name in LENGTHS
-    if name not in NAMES or takes_texts != bool(texts) or compares != (op is not None) or (numbers and name not in PLACED):
+    if (
+        name not in NAMES
+        or takes_texts != bool(texts)
+        or compares != (op is not None)
+        or (numbers and name not in PLACED)
+    ):
         raise ValueError(f"not a check: {match[0]!r}")
     if name in PLACED and len(numbers) != 1:
         raise ValueError(f"not a check: {match[0]!r}")

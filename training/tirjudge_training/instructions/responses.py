@@ -11,11 +11,15 @@ from functools import cache
 from random import Random
 
 from tirjudge_training.instructions.helpers import SOURCES
-from tirjudge_training.instructions.notation import COUNTS_OF, LENGTHS, SYMBOLS, Check
+from tirjudge_training.instructions.notation import LENGTHS, SYMBOLS, Check
 
 _OPS: dict[str, Callable[[float, float], bool]] = {
-    ">=": operator.ge, "<=": operator.le, "==": operator.eq, "<": operator.lt, ">": operator.gt,
-}  # fmt: skip
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "<": operator.lt,
+    ">": operator.gt,
+}
 
 MAX_ROUNDS = 12
 """Edits of one response, at most this many passes over its checks."""
@@ -104,7 +108,11 @@ def _with_count(text: str, check: Check, target: int, *, sentences: Sequence[str
         return _capitalized(" ".join(_words(target, sentences, rng))) + "."
     if name == "characters":
         long = " ".join([text, *_pieces(1 + target // 40, sentences, rng)])
-        return long[:target].ljust(target, "a").replace(" ", "a") if target < 2 else long[: target - 1].rstrip().ljust(target - 1, "o") + "."
+        return (
+            long[:target].ljust(target, "a").replace(" ", "a")
+            if target < 2
+            else long[: target - 1].rstrip().ljust(target - 1, "o") + "."
+        )
     if name == "sentences":
         return " ".join(_short(one) for one in _pieces(target, sentences, rng))
     if name == "paragraphs":
@@ -127,12 +135,21 @@ def _counted(text: str, check: Check) -> int:
 def _removed(text: str, check: Check, times: int) -> str:
     name = check.name
     patterns = {
-        "bullets": r"(?m)^\s*[-*•] ?", "numbered": r"(?m)^\s*\d+[.)]\s", "placeholders": r"\[.*?\]", "highlights": r"\*+[^\n*]*\*+",
-        "bold": r"\*\*[^*\n]+\*\*|__[^_\n]+__", "headings": r"(?m)^\s{0,3}#{1,6}\s", "hashtags": r"(?<![\w#])#\w+",
-        "capitals": r"\b[A-Z][A-Z'-]*\b", "emojis": "[\u2600-\u27bf\u2b50\u2b55\U0001f1e6-\U0001f1ff\U0001f300-\U0001faff]", "links": r"https?://\S+|www\.\S+",
-        "numbers": r"\d+(?:[.,:]\d+)*", "codeblocks": r"(?m)^\s*```\w*[\s\S]*?^\s*```", "tablerows": r"(?m)^\s*\|.*\|\s*\n?",
+        "bullets": r"(?m)^\s*[-*•] ?",
+        "numbered": r"(?m)^\s*\d+[.)]\s",
+        "placeholders": r"\[.*?\]",
+        "highlights": r"\*+[^\n*]*\*+",
+        "bold": r"\*\*[^*\n]+\*\*|__[^_\n]+__",
+        "headings": r"(?m)^\s{0,3}#{1,6}\s",
+        "hashtags": r"(?<![\w#])#\w+",
+        "capitals": r"\b[A-Z][A-Z'-]*\b",
+        "emojis": "[\u2600-\u27bf\u2b50\u2b55\U0001f1e6-\U0001f1ff\U0001f300-\U0001faff]",
+        "links": r"https?://\S+|www\.\S+",
+        "numbers": r"\d+(?:[.,:]\d+)*",
+        "codeblocks": r"(?m)^\s*```\w*[\s\S]*?^\s*```",
+        "tablerows": r"(?m)^\s*\|.*\|\s*\n?",
         "parentheses": r"\([^()]*\)",
-    }  # fmt: skip
+    }
     if name in patterns:
         pattern, flags = patterns[name], 0
     elif name == "sections":
@@ -145,13 +162,21 @@ def _removed(text: str, check: Check, times: int) -> str:
 def _added(text: str, check: Check, times: int, *, sentences: Sequence[str], rng: Random) -> str:
     name = check.name
     inline = {
-        "placeholders": ("[name]", "[address]", "[date]"), "highlights": ("*this part*", "*one note*"), "bold": ("**bold part**",),
-        "hashtags": ("#news", "#fun", "#today"), "capitals": ("NOW", "NEVER", "ALWAYS"), "emojis": ("😀", "🎉", "🌍"),
-        "links": ("https://example.org/page",), "numbers": ("7", "42", "365"), "parentheses": ("(indeed)", "(see below)"),
-    }  # fmt: skip
+        "placeholders": ("[name]", "[address]", "[date]"),
+        "highlights": ("*this part*", "*one note*"),
+        "bold": ("**bold part**",),
+        "hashtags": ("#news", "#fun", "#today"),
+        "capitals": ("NOW", "NEVER", "ALWAYS"),
+        "emojis": ("😀", "🎉", "🌍"),
+        "links": ("https://example.org/page",),
+        "numbers": ("7", "42", "365"),
+        "parentheses": ("(indeed)", "(see below)"),
+    }
     on_lines = {"bullets": "- {}", "numbered": "{n}. {}", "headings": "# {}", "codeblocks": "```\nprint(1)\n```"}
     if name in on_lines:
-        new = [on_lines[name].replace("{n}", str(i + 1)).replace("{}", _short(rng.choice(sentences))) for i in range(times)]
+        new = [
+            on_lines[name].replace("{n}", str(i + 1)).replace("{}", _short(rng.choice(sentences))) for i in range(times)
+        ]
         return "\n".join([text, *new])
     if name == "tablerows":
         head = [] if _counted(text, check) else ["| name | value |", "|---|---|"]
@@ -178,7 +203,9 @@ def _with_lengths(text: str, name: str, target: int, *, sentences: Sequence[str]
     if name == "word_letters":
         return " ".join("".join(rng.choice("aeioustrnl") for _ in range(target)) for _ in range(9)) + "."
     if name == "line_characters":
-        return "\n".join((" ".join(_pieces(1 + target // 20, sentences, rng))[:target]).strip().ljust(target, "o") for _ in range(3))
+        return "\n".join(
+            (" ".join(_pieces(1 + target // 20, sentences, rng))[:target]).strip().ljust(target, "o") for _ in range(3)
+        )
     several = [" ".join(_words(target, sentences, rng)) for _ in range(4)]
     if name == "line_words":
         return "\n".join(several)
@@ -302,10 +329,16 @@ _LANGUAGE_SAMPLES = {
     "Dutch": "Dit is een korte tekst en het is niet in het Engels, maar dat is wat je van mij krijgt.",
     "Polish": "To jest krótki tekst i nie jest po angielsku, ale za to jak się czyta, to jest dla nas.",
     "Turkish": "Bu bir kısa metin ve çok güzel, ama İngilizce değil, için ne var bilmiyorum daha sonra.",
-    "Russian": "Это короткий текст на русском языке.", "Arabic": "هذا نص قصير باللغة العربية.", "Hindi": "यह हिंदी में एक छोटा पाठ है।",
-    "Japanese": "これは日本語の短い文章です。", "Chinese": "这是一段简短的中文文本。", "Korean": "이것은 한국어로 된 짧은 글입니다.",
-    "Greek": "Αυτό είναι ένα σύντομο κείμενο.", "Hebrew": "זהו טקסט קצר בעברית.", "Thai": "นี่คือข้อความสั้น ๆ ภาษาไทย",
-}  # fmt: skip
+    "Russian": "Это короткий текст на русском языке.",
+    "Arabic": "هذا نص قصير باللغة العربية.",
+    "Hindi": "यह हिंदी में एक छोटा पाठ है।",
+    "Japanese": "これは日本語の短い文章です。",
+    "Chinese": "这是一段简短的中文文本。",
+    "Korean": "이것은 한국어로 된 짧은 글입니다.",
+    "Greek": "Αυτό είναι ένα σύντομο κείμενο.",
+    "Hebrew": "זהו טקסט קצר בעברית.",
+    "Thai": "นี่คือข้อความสั้น ๆ ภาษาไทย",
+}
 
 
 def _language(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
@@ -319,25 +352,50 @@ def _json(value: object) -> str:
 
 
 _EDITS: dict[str, _Edit] = {
-    "include": _include, "include_any": _include_any, "forbid": _forbid, "start": _start, "first_word": _start, "end": _end,
-    "last_word": _end, "first_sentence": _first_sentence, "last_sentence": _last_sentence, "paragraph_first": _paragraph_first,
-    "line_start": _on_lines, "line_end": _on_lines, "bullet_start": _bullet_start, "bullets_alike": _bullet_start,
-    "alphabetical": _alphabetical, "acrostic": _acrostic, "options": _options, "language": _language,
-    "unique_words": _either(lambda t: " ".join(dict.fromkeys(re.findall(r"[A-Za-z]+", t.lower()))), lambda t: f"{t} It is what it is."),
-    "upper": _either(str.upper, lambda t: _capitalized(t.lower())), "lower": _either(str.lower, _capitalized),
+    "include": _include,
+    "include_any": _include_any,
+    "forbid": _forbid,
+    "start": _start,
+    "first_word": _start,
+    "end": _end,
+    "last_word": _end,
+    "first_sentence": _first_sentence,
+    "last_sentence": _last_sentence,
+    "paragraph_first": _paragraph_first,
+    "line_start": _on_lines,
+    "line_end": _on_lines,
+    "bullet_start": _bullet_start,
+    "bullets_alike": _bullet_start,
+    "alphabetical": _alphabetical,
+    "acrostic": _acrostic,
+    "options": _options,
+    "language": _language,
+    "unique_words": _either(
+        lambda t: " ".join(dict.fromkeys(re.findall(r"[A-Za-z]+", t.lower()))), lambda t: f"{t} It is what it is."
+    ),
+    "upper": _either(str.upper, lambda t: _capitalized(t.lower())),
+    "lower": _either(str.lower, _capitalized),
     "title_case": _either(lambda t: re.sub(r"[A-Za-z]+", lambda m: _capitalized(m[0]), t), lambda t: f"{t} and so on"),
     "json": _either(lambda t: _json({"text": t}), lambda t: f"Here it is: {t}"),
-    "json_keys": lambda t, c, want, p, rng: _json({key: t[:20] for key in (c.texts if want else c.texts[1:])}),
+    "json_keys": lambda t, c, want, p, rng: _json(dict.fromkeys(c.texts if want else c.texts[1:], t[:20])),
     "json_array": _either(lambda t: _json([t]), lambda t: _json({"text": t[:60]})),
-    "csv": lambda t, c, want, p, rng: "\n".join(",".join("abcdefghijklmnopqrstuvw"[: int(c.numbers[0]) + (not want)]) for _ in range(3)),
-    "table": _either(lambda t: f"{t}\n\n| name | value |\n|---|---|\n| a | 1 |", lambda t: re.sub(r"(?m)^\s*\|.*\n?", "", t)),
+    "csv": lambda t, c, want, p, rng: "\n".join(
+        ",".join("abcdefghijklmnopqrstuvw"[: int(c.numbers[0]) + (not want)]) for _ in range(3)
+    ),
+    "table": _either(
+        lambda t: f"{t}\n\n| name | value |\n|---|---|\n| a | 1 |", lambda t: re.sub(r"(?m)^\s*\|.*\n?", "", t)
+    ),
     "code": _either(lambda t: f"{t}\n```\nprint(1)\n```", lambda t: t.replace("```", "")),
     "code_only": _either(lambda t: "```python\nprint(1)\n```", lambda t: f"Here it is:\n{t}"),
     "no_code": _either(lambda t: t.replace("```", ""), lambda t: f"{t}\n```\nprint(1)\n```"),
     "title": _either(lambda t: f"<<A Plain Title>>\n{t}", lambda t: t.replace("<<", "").replace(">>", "")),
-    "postscript": lambda t, c, want, p, rng: f"{t}\n\n{c.texts[0]} One more thing" if want else re.sub(re.escape(c.texts[0]), "", t, flags=re.I),
+    "postscript": lambda t, c, want, p, rng: (
+        f"{t}\n\n{c.texts[0]} One more thing" if want else re.sub(re.escape(c.texts[0]), "", t, flags=re.I)
+    ),
     "quoted": _either(lambda t: f'"{t.strip()}"', lambda t: t.strip().strip('"')),
-    "two_answers": _either(lambda t: f"{t.replace('******', '')}\n******\nAnother one.", lambda t: t.replace("******", "")),
+    "two_answers": _either(
+        lambda t: f"{t.replace('******', '')}\n******\nAnother one.", lambda t: t.replace("******", "")
+    ),
     "repeat": lambda t, c, want, p, rng: f"{p[:200]}\n{t}" if want else f"Gladly. {t}",
     "ends_question": _either(lambda t: f"{t} What do you think?", lambda t: f"{t} That is all."),
     "ends_period": _either(lambda t: f"{t.rstrip('.!?')}.", lambda t: f"{t.rstrip('.')}!"),
@@ -353,6 +411,8 @@ _EDITS: dict[str, _Edit] = {
     "numbered_list": _either(lambda t: f"{t}\n1. one\n2. two", lambda t: re.sub(r"(?m)^\s*\d+[.)] ?", "", t)),
     "one_line": _either(lambda t: " ".join(t.split()), lambda t: f"{t}\nAnd more."),
     "no_blank_lines": _either(lambda t: re.sub(r"\n\s*\n+", "\n", t), lambda t: f"{t}\n\nAnd more."),
-    "no_markdown": _either(lambda t: re.sub(r"(?m)^\s*([#*+-]+|\d+\.) |\*\*|__|```|\|", "", t), lambda t: f"**Note** {t}"),
-}  # fmt: skip
+    "no_markdown": _either(
+        lambda t: re.sub(r"(?m)^\s*([#*+-]+|\d+\.) |\*\*|__|```|\|", "", t), lambda t: f"**Note** {t}"
+    ),
+}
 """Name of a check -> edit of a text towards the wanted result."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -46,7 +46,8 @@ class Written:
 
 @cache
 def written_by(writers: tuple[str, ...]) -> Written:
-    """Return everything that some of this package's writers wrote.
+    """Return everything that some of this package's writers wrote. Held-out sentences that a training writer also wrote are
+    left out.
 
     Raises:
         ValueError: a line is not valid.
@@ -54,7 +55,18 @@ def written_by(writers: tuple[str, ...]) -> Written:
     written = read_written([Path(__file__).parent / "writers" / name for name in writers])
     if written.refused:
         raise ValueError(f"writers: {written.refused[0]}")
-    return written
+    if not set(writers) <= set(HELD_OUT_WRITERS):
+        return written
+    known = {normalized(one.text) for each in written_by(TRAINING_WRITERS).by_name.values() for one in each}
+    by_name = {
+        name: tuple(one for one in each if normalized(one.text) not in known) for name, each in written.by_name.items()
+    }
+    return replace(written, by_name=by_name)
+
+
+def normalized(text: str) -> str:
+    """Return the words and slots of a text in lower case, joined by blanks."""
+    return " ".join(re.findall(r"\w+|[{}]", text.lower()))
 
 
 def read_written(folders: Sequence[Path]) -> Written:
@@ -111,7 +123,10 @@ def _instruction(notation: str, text: str) -> Instruction:
 
 def _in_order(checks: tuple[Check, ...], text: str) -> tuple[Check, ...]:
     """Return the checks in the order of their values in the text, if each has one there."""
-    places = [min((text.find(value) for value in (*check.numbers, *check.texts) if value in text), default=-1) for check in checks]
+    places = [
+        min((text.find(value) for value in (*check.numbers, *check.texts) if value in text), default=-1)
+        for check in checks
+    ]
     if -1 in places:
         return checks
     return tuple(check for _, check in sorted(zip(places, checks, strict=True), key=lambda pair: pair[0]))

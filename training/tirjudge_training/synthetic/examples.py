@@ -323,7 +323,9 @@ def _written_example(
     mode: Mode, *, rng: Random, held_out: bool, mixture: Mixture, tie: bool
 ) -> SyntheticExample | None:
     composer = composer_of(HELD_OUT_WRITERS if held_out else TRAINING_WRITERS)
-    asked = composer.draw(rng, num_sentences=rng.choice((1, 2, 2, 3)) if rng.random() < mixture.many_instructions else 1)
+    asked = composer.draw(
+        rng, num_sentences=rng.choice((1, 2, 2, 3)) if rng.random() < mixture.many_instructions else 1
+    )
     num_asked = len(asked.checks)
     if not num_asked:
         return None
