@@ -1,4 +1,8 @@
-"""The sentences that people wrote: one folder per writer."""
+"""The written sentences: one folder per writer.
+
+A language model wrote each set in the role of one writer, sentence by sentence, without templates and without sight of
+the other sets.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from pathlib import Path
 
 from tirjudge_training.instructions.notation import Check, parse_checks
 
-TRAINING_WRITERS = ("ada", "bo", "cleo")
+TRAINING_WRITERS = ("ada", "bo", "cleo", "eve")
 HELD_OUT_WRITERS = ("dov",)
 """Writers whose texts are for evaluation only."""
 

@@ -17,7 +17,7 @@ SOURCE = "tirjudge-synthetic"
 
 INSTRUCTIONS, MATH, CONDUCT, EVIDENCE, WRITTEN = "instructions", "math", "conduct", "evidence", "written"
 """Names of the tasks. A program cannot decide items of the task `conduct`. Items of the task `evidence` carry stores. Items
-of the task `written` have instructions in the words of people."""
+of the task `written` have instructions as people type them."""
 
 _STORES = TypeAdapter(tuple[AttachedStore, ...])
 
