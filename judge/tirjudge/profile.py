@@ -52,7 +52,7 @@ class Profile(BaseModel):
     """Maximum length of one observation (tool output with its delimiters), in tokens. Longer outputs are cut."""
     prompt_chars: int = Field(default=24_000, gt=0)
     """Maximum length of the prompt shown in full, in characters. Of a longer prompt, head and tail are shown."""
-    response_chars: int = Field(default=16_000, gt=0)
+    response_chars: int = Field(default=16_000, ge=0)
     """Maximum length of a response shown in full, in characters. Of a longer response, head and tail are shown;
     programs always get the full text."""
     all_responses_chars: int = Field(default=32_000, gt=0)

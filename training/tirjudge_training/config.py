@@ -40,6 +40,8 @@ class MixtureSection(Section):
     conduct: float = Field(default=0.12, ge=0.0, le=1.0)
     evidence: float = Field(default=0.0, ge=0.0, le=1.0)
     """Share of questions about stores of evidence, pointwise and pairwise. They need `functions: [evidence]`."""
+    written: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Share of prompts with instructions as people type them."""
     many_instructions: float = Field(default=0.55, ge=0.0, le=1.0)
     list_size: int | None = Field(default=None, ge=2)
     kinds: tuple[str, ...] | None = None

@@ -14,6 +14,10 @@ from tirjudge.formats.tirjudge_1 import FORMAT
 from tirjudge.types import ExecResult, Mode, Outcome, label_of
 from tirjudge_evidence.tasks.generating import KINDS as KINDS_OF_EVIDENCE
 from tirjudge_evidence.tasks.generating import EvidenceTask, draw_tasks
+from tirjudge_training.instructions.composing import composer_of
+from tirjudge_training.instructions.programs import program as program_of_checks
+from tirjudge_training.instructions.responses import response_to
+from tirjudge_training.instructions.written import HELD_OUT_WRITERS, TRAINING_WRITERS
 from tirjudge_training.synthetic.code import CHECK, ask_code, implementation
 from tirjudge_training.synthetic.conduct import draw_conduct, draw_task
 from tirjudge_training.synthetic.drafting import Conflict, Draft, write
@@ -82,6 +86,8 @@ class Mixture:
     """Share of questions that programs decide with the functions of the tool `evidence`."""
     evidence_kinds: tuple[str, ...] = KINDS_OF_EVIDENCE
     """Kinds of questions about evidence."""
+    written: float = 0.0
+    """Share of prompts with instructions as people type them, 83 checks. The held-out ones are another writer's."""
     toolless: float = 0.02
     """Share of verifiable items shown without tools. Their verdict is random, because the model cannot compute it."""
     ties: float = 0.02
@@ -269,7 +275,9 @@ def draw_examples(mode: Mode, *, rng: Random, held_out: bool, mixture: Mixture) 
         if tasks is not None and 1 - kind < mixture.code + mixture.evidence and mode is not Mode.LISTWISE:
             yield _evidence_example(next(tasks), mode, rng=rng)
             continue
-        if kind < mixture.conduct + mixture.numeric:
+        if 1 - kind < mixture.code + mixture.evidence + mixture.written:
+            example = _written_example(mode, rng=rng, held_out=held_out, mixture=mixture, tie=tie)
+        elif kind < mixture.conduct + mixture.numeric:
             example = _numeric_example(mode, rng=rng, vocabulary=vocabulary, held_out=held_out, mixture=mixture)
         else:
             example = _instruction_example(
@@ -308,6 +316,31 @@ def _instruction_example(
     return SyntheticExample(
         mode=mode, prompt=asked.prompt, responses=tuple(responses), met=tuple(met), label=best, tools=True, verifiable=True,
         code=program(asked.checks, mode=mode), plan=f"To check: {names}.", num_asked=num_asked,
+    )  # fmt: skip
+
+
+def _written_example(
+    mode: Mode, *, rng: Random, held_out: bool, mixture: Mixture, tie: bool
+) -> SyntheticExample | None:
+    composer = composer_of(HELD_OUT_WRITERS if held_out else TRAINING_WRITERS)
+    asked = composer.draw(
+        rng, num_sentences=rng.choice((1, 2, 2, 3)) if rng.random() < mixture.many_instructions else 1
+    )
+    num_asked = len(asked.checks)
+    if not num_asked:
+        return None
+    responses, met = [], []
+    for pattern in _patterns(_num_responses(mode, rng=rng, mixture=mixture), num_asked=num_asked, rng=rng, tie=tie):
+        text = response_to(asked.checks, pattern, prompt=asked.text, sentences=composer.sentences, rng=rng)
+        if text is None:
+            return None
+        responses.append(text)
+        met.append(sum(pattern) / num_asked)
+    best = rng.choice([i for i, share in enumerate(met) if share == max(met)])
+    return SyntheticExample(
+        mode=mode, prompt=asked.text, responses=tuple(responses), met=tuple(met), label=best, tools=True, verifiable=True,
+        code=program_of_checks(asked.checks, mode=mode), plan=f"To check: {', '.join(check.name for check in asked.checks)}.",
+        num_asked=num_asked,
     )  # fmt: skip
 
 

@@ -15,8 +15,9 @@ from tirjudge_training.synthetic.examples import Mixture, draw_examples
 
 SOURCE = "tirjudge-synthetic"
 
-INSTRUCTIONS, MATH, CONDUCT, EVIDENCE = "instructions", "math", "conduct", "evidence"
-"""Names of the tasks. A program cannot decide items of the task `conduct`. Items of the task `evidence` carry stores."""
+INSTRUCTIONS, MATH, CONDUCT, EVIDENCE, WRITTEN = "instructions", "math", "conduct", "evidence", "written"
+"""Names of the tasks. A program cannot decide items of the task `conduct`. Items of the task `evidence` carry stores. Items
+of the task `written` have instructions as people type them."""
 
 _STORES = TypeAdapter(tuple[AttachedStore, ...])
 
@@ -36,6 +37,8 @@ def generate_items(
     counts = {MATH: round(count * mixture.numeric), CONDUCT: round(count * mixture.conduct)}
     if mode is not Mode.LISTWISE and mixture.evidence:
         counts[EVIDENCE] = round(count * mixture.evidence)
+    if mixture.written:
+        counts[WRITTEN] = round(count * mixture.written)
     counts = {INSTRUCTIONS: count - sum(counts.values()), **counts}
     items = [
         item
@@ -51,7 +54,7 @@ def _items_of_task(
 ) -> Iterator[TrainingItem]:
     alone = replace(
         mixture, numeric=float(task == MATH), conduct=float(task == CONDUCT), evidence=float(task == EVIDENCE),
-        toolless=0.0, ties=0.0, long_lists=0.0,
+        written=float(task == WRITTEN), toolless=0.0, ties=0.0, long_lists=0.0,
     )  # fmt: skip
     name = f"{'held-out' if held_out else 'train'}-{seed}-{mode}-{task}"
     rng = Random(f"items/{name}")

@@ -1,0 +1,252 @@
+"""Instructions as people type them: the files, the prompts that are made of them, and the checks."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from random import Random
+
+import pytest
+
+from tirjudge.basis import parse_check
+from tirjudge.formats.blocks import bindings
+from tirjudge.types import MODEL_MODES, Mode, label_of
+from tirjudge_harness.best_of_n.graders.ifeval import Instructions, following
+from tirjudge_training.instructions.composing import Composer, composer_of, number_word
+from tirjudge_training.instructions.helpers import LANGUAGES, SOURCES, definitions
+from tirjudge_training.instructions.notation import NAMES, Check, parse_checks
+from tirjudge_training.instructions.responses import holds, response_to
+from tirjudge_training.instructions.written import (
+    HELD_OUT_WRITERS,
+    TRAINING_WRITERS,
+    normalized,
+    read_written,
+    written_by,
+)
+from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw_examples
+from tirjudge_training.synthetic.items import WRITTEN, generate_items
+from tirjudge_training.synthetic.programs import run_trusted
+
+WRITTEN_ALONE = Mixture(written=1.0, numeric=0.0, conduct=0.0, toolless=0.0, ties=0.0, list_size=4)
+
+SENTENCES = (
+    "The train was late again.", "My aunt bought a red bicycle.", "We planted two rows of beans.", "The shop closes at noon.",
+    "A dog slept under the table.", "The letter was not answered.", "The river was frozen until April.",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def composer() -> Composer:
+    return composer_of(TRAINING_WRITERS)
+
+
+def draw(mode: Mode, *, count: int, held_out: bool = False, seed: int = 1) -> list[SyntheticExample]:
+    rng = Random(f"{seed}/{mode}")
+    return list(islice(draw_examples(mode, rng=rng, held_out=held_out, mixture=WRITTEN_ALONE), count))
+
+
+# The files ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("writers", "least"), [(TRAINING_WRITERS, 120), (HELD_OUT_WRITERS, 9)])
+def test_every_check_has_written_sentences(writers: tuple[str, ...], least: int) -> None:
+    written = written_by(writers)
+    asked = dict.fromkeys(NAMES, 0)
+    for instructions in written.by_name.values():
+        for one in instructions:
+            for name in {check.name for check in one.checks}:
+                asked[name] += 1
+    assert {name: count for name, count in asked.items() if count < least} == {}
+    assert len(written.prompts) >= 200
+    assert min(len(written.tasks), len(written.facts), len(written.soft)) >= 80
+
+
+def test_no_sentence_for_training_is_one_of_the_held_out_writer() -> None:
+    training, held_out = (
+        {normalized(one.text) for each in written_by(writers).by_name.values() for one in each}
+        for writers in (TRAINING_WRITERS, HELD_OUT_WRITERS)
+    )
+    assert training & held_out == set()
+
+
+def test_invalid_lines_are_reported(tmp_path) -> None:
+    lines = ("words >= {n} | At least {m} words.", "nonsense == 3 | Three.", "words >= 3 | Three words or more.")
+    (tmp_path / "sentences.txt").write_text("\n".join(lines))
+    written = read_written([tmp_path])
+    assert len(written.refused) == 2
+    assert [one.text for one in written.by_name["words"]] == ["Three words or more."]
+
+
+# Notation -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expressions"),
+    [
+        ("words >= 300", ["words(r) >= 300"]),
+        ("words 180..220 ; title", ["180 <= words(r) <= 220", "title(r)"]),
+        ('forbid "sea" "salt; sand"', ['lacks(r, "sea", "salt; sand")']),
+        ('symbol ";" == 0', ['count(r, ";") == 0']),
+        ("per_paragraph == 3", ["all(x == 3 for x in paragraph_sentences(r))"]),
+        ('paragraph_first 2 "Still"', ['paragraph_first(r, 2, "Still")']),
+        ("csv 4", ["csv(r, 4)"]),
+        ("none", []),
+    ],
+)
+def test_notation_becomes_python(text: str, expressions: list[str]) -> None:
+    assert [check.expression for check in parse_checks(text)] == expressions
+
+
+@pytest.mark.parametrize(
+    "text", ["word >= 3", "words", "words >=", "include", 'title "x"', "words >= 3 title", "csv", "words 5"]
+)
+def test_invalid_notation_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a check"):
+        parse_checks(text)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_definitions_are_complete(name: str) -> None:
+    """A program with the definitions of one function runs without the others."""
+    namespace: dict[str, object] = {}
+    exec("import json, math, re\n" + "\n".join(definitions(f"{name}(")), namespace)  # noqa: S102 (own source)
+    text = "- One *note*.\n\n| a | b |\n|---|---|\nIt's 5 [x] o'clock."
+    arguments = {"paragraph_first": (1, "one"), "csv": (2,), "repeats": ("One",)}
+    one_text = re.search(rf"def {name}\(r, (\*?\w+)\)", SOURCES[name])
+    call = namespace[name]
+    assert callable(call)
+    call(text, *arguments.get(name, ("x",) if one_text else ()))
+
+
+# Prompts ------------------------------------------------------------------------------------------------------------------
+
+
+def test_values_stand_in_the_prompt(composer: Composer) -> None:
+    """Everything that a check needs can be copied from the prompt, or is a number that the prompt says."""
+    rng = Random(2)
+    for _ in range(300):
+        asked = composer.draw(rng, num_sentences=2)
+        for check in asked.checks:
+            assert "{" not in check.expression.replace("{}", "") or "{" in asked.text
+            if check.op == "..":
+                assert int(check.numbers[0]) < int(check.numbers[1]), asked
+            if check.name in ("include", "forbid", "count", "acrostic", "first_word"):
+                assert all(text.lower() in asked.text.lower() for text in check.texts), asked
+
+
+@pytest.mark.parametrize(
+    ("number", "word"), [(0, "zero"), (13, "thirteen"), (20, "twenty"), (45, "forty-five"), (100, "a hundred")]
+)
+def test_numbers_in_words(number: int, word: str) -> None:
+    assert number_word(number) == word
+
+
+# Responses and programs ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODEL_MODES)
+@pytest.mark.parametrize("held_out", [False, True])
+def test_program_finds_the_best_response(mode: Mode, held_out: bool) -> None:
+    for example in draw(mode, count=40, held_out=held_out):
+        assert example.code is not None
+        printed = run_trusted(example.code, bindings=bindings(mode, prompt=example.prompt, responses=example.responses))
+        if mode is Mode.POINTWISE:
+            values = parse_check(printed, keys=["score"])
+            assert values == {"score": 1 + int(9 * example.met[0] + 1e-9)}
+        else:
+            values = parse_check(printed, keys=[label_of(i) for i in range(len(example.responses))])
+            assert values is not None
+            assert [value / example.num_asked for value in values.values()] == pytest.approx(example.met)
+            assert max(values, key=lambda label: values[label]) == label_of(example.label)
+
+
+IFEVAL = {
+    'include "sea" "salt"': ("keywords:existence", {"keywords": ["sea", "salt"]}),
+    'count "sea" >= 3': ("keywords:frequency", {"keyword": "sea", "frequency": 3, "relation": "at least"}),
+    'forbid "sea" "train"': ("keywords:forbidden_words", {"forbidden_words": ["sea", "train"]}),
+    'letter "e" < 4': ("keywords:letter_frequency", {"letter": "e", "let_frequency": 4, "let_relation": "less than"}),
+    "words >= 30": ("length_constraints:number_words", {"num_words": 30, "relation": "at least"}),
+    "words < 12": ("length_constraints:number_words", {"num_words": 12, "relation": "less than"}),
+    "sentences >= 6": ("length_constraints:number_sentences", {"num_sentences": 6, "relation": "at least"}),
+    "stars == 3": ("length_constraints:number_paragraphs", {"num_paragraphs": 3}),
+    "placeholders >= 3": ("detectable_content:number_placeholders", {"num_placeholders": 3}),
+    'postscript "P.S."': ("detectable_content:postscript", {"postscript_marker": "P.S."}),
+    "bullets == 4": ("detectable_format:number_bullet_lists", {"num_bullets": 4}),
+    "highlights >= 2": ("detectable_format:number_highlighted_sections", {"num_highlights": 2}),
+    'sections "Part" >= 3': ("detectable_format:multiple_sections", {"section_spliter": "Part", "num_sections": 3}),
+    "json": ("detectable_format:json_format", {}),
+    "title": ("detectable_format:title", {}),
+    "two_answers": ("combination:two_responses", {}),
+    'end "Over and out"': ("startend:end_checker", {"end_phrase": "Over and out"}),
+    "quoted": ("startend:quotation", {}),
+    "commas == 0": ("punctuation:no_comma", {}),
+    "capitals >= 3": ("change_case:capital_word_frequency", {"capital_frequency": 3, "capital_relation": "at least"}),
+}
+"""Check -> the kind of IFEval with the same meaning, and its arguments."""
+
+
+@pytest.mark.parametrize("notation", IFEVAL)
+@pytest.mark.parametrize("want", [True, False])
+def test_checks_agree_with_ifevals_rules(notation: str, want: bool) -> None:
+    kind, arguments = IFEVAL[notation]
+    checks = parse_checks(notation)
+    rng = Random(5)
+    for _ in range(8):
+        text = response_to(checks, [want], prompt="Write.", sentences=SENTENCES, rng=rng)
+        assert text is not None
+        (strict,) = following(text, Instructions(instruction_id_list=[kind], kwargs=[arguments])).strict
+        assert strict is want, text
+
+
+@pytest.mark.parametrize("name", LANGUAGES)
+def test_no_language_is_taken_for_english(name: str) -> None:
+    check = Check(name="language", texts=(name,))
+    english = " ".join(SENTENCES)
+    assert holds(check.expression, english, prompt="") is (name == "English")
+
+
+HOSTILE = (
+    "[" * 40_000,
+    "\n" * 40_000,
+    "-" * 40_000,
+    "a" * 40_000,
+    "*" * 40_001,
+    "<<" * 20_000,
+    "| " * 20_000,
+    "# " * 20_000,
+    "(" * 40_000,
+)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("paragraph_first", "csv")])
+def test_checks_take_linear_time(name: str) -> None:
+    """Each of these texts would take minutes with a quadratic pattern."""
+    compares = parse_checks_of(name)
+    for text in HOSTILE:
+        holds(compares.expression, text, prompt="x")
+
+
+def parse_checks_of(name: str) -> Check:
+    for notation in (f"{name} >= 1", f'{name} "x" >= 1', f'{name} "x"', name):
+        try:
+            return parse_checks(notation)[0]
+        except ValueError:
+            continue
+    raise AssertionError(name)
+
+
+# Items --------------------------------------------------------------------------------------------------------------------
+
+
+def test_items_with_written_instructions() -> None:
+    mixture = Mixture(written=0.5, numeric=0.0, conduct=0.0)
+    items = generate_items(Mode.PAIRWISE, count=20, seed=4, mixture=mixture)
+    assert items == generate_items(Mode.PAIRWISE, count=20, seed=4, mixture=mixture)
+    assert sum(item.task == WRITTEN for item in items) == 10
+    assert all(item.verifiable for item in items)
+
+
+def test_other_items_are_the_same_without_written_ones() -> None:
+    without = generate_items(Mode.PAIRWISE, count=10, seed=4, mixture=Mixture(numeric=0.0, conduct=0.0))
+    with_them = generate_items(Mode.PAIRWISE, count=20, seed=4, mixture=Mixture(numeric=0.0, conduct=0.0, written=0.5))
+    assert {item.id: item for item in without} == {item.id: item for item in with_them if item.task != WRITTEN}

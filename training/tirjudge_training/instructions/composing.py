@@ -1,0 +1,421 @@
+"""Prompts with instructions, composed of written pieces with drawn values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+
+from tirjudge_training.instructions.helpers import LANGUAGES
+from tirjudge_training.instructions.notation import Check
+from tirjudge_training.instructions.written import Instruction, Written, written_by
+
+_UNITS = [
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+]
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+_ORDINALS = [
+    "zeroth",
+    "first",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+    "eleventh",
+    "twelfth",
+]
+_SLOT = re.compile(r"\{(\w+)\}")
+_SYLLABLES = [
+    "ba",
+    "co",
+    "di",
+    "fu",
+    "ga",
+    "hel",
+    "in",
+    "jo",
+    "ka",
+    "lu",
+    "mar",
+    "ne",
+    "or",
+    "pi",
+    "qua",
+    "ri",
+    "sto",
+    "tan",
+    "ul",
+    "ver",
+    "wi",
+    "xe",
+    "yo",
+    "zan",
+    "cra",
+    "ble",
+    "ther",
+    "ing",
+    "sho",
+    "men",
+]
+
+SPANS: Mapping[str, tuple[int, ...]] = {
+    "words": (
+        10,
+        20,
+        25,
+        30,
+        40,
+        50,
+        60,
+        75,
+        80,
+        90,
+        100,
+        120,
+        125,
+        150,
+        180,
+        200,
+        250,
+        300,
+        350,
+        400,
+        450,
+        500,
+        600,
+        700,
+        750,
+        800,
+        900,
+        1000,
+        1200,
+        1500,
+        2000,
+    ),
+    "characters": (
+        50,
+        80,
+        100,
+        120,
+        140,
+        150,
+        160,
+        180,
+        200,
+        240,
+        250,
+        280,
+        300,
+        400,
+        500,
+        600,
+        800,
+        1000,
+        1500,
+        2000,
+        2500,
+    ),
+    "lines": tuple(range(2, 25)),
+    "sentences": tuple(range(2, 26)),
+    "bullets": tuple(range(2, 16)),
+    "numbered": tuple(range(2, 21)),
+    "line_words": tuple(range(3, 16)),
+    "line_characters": (20, 30, 40, 50, 60, 64, 70, 72, 79, 80, 88, 100, 120),
+    "sentence_words": tuple(range(5, 31)),
+    "word_letters": tuple(range(3, 15)),
+    "bullet_words": tuple(range(3, 21)),
+    "numbers": tuple(range(2, 16)),
+    "capitals": tuple(range(2, 21)),
+    "letter": tuple(range(2, 31)),
+    "csv": tuple(range(2, 9)),
+}
+"""Name of a check -> the numbers that its instructions have. Others have 2 to 10."""
+
+SYMBOLS = (
+    ";",
+    ":",
+    "-",
+    "–",
+    "…",
+    "&",
+    "/",
+    "'",
+    '"',
+    "(",
+    "%",
+    "$",
+    "@",
+    "+",
+    "=",
+    "*",
+    "_",
+    "|",
+    "~",
+    "^",
+    "<",
+    ">",
+    "#",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComposedPrompt:
+    """A prompt and its checks, in the order of the prompt."""
+
+    text: str
+    checks: tuple[Check, ...]
+
+
+def number_word(number: int) -> str:
+    """Return a number from 0 to 100 in words."""
+    if number < 20:
+        return _UNITS[number]
+    if number == 100:
+        return "a hundred"
+    return _TENS[number // 10 - 2] + (f"-{_UNITS[number % 10]}" if number % 10 else "")
+
+
+class Composer:
+    """Draws prompts."""
+
+    def __init__(self, written: Written) -> None:
+        self.written = written
+        self.names = tuple(written.by_name)
+        sizes = [len(written.by_name[name]) for name in self.names]
+        self.weights = [size**0.7 for size in sizes]
+        plain = " ".join((*written.tasks, *written.facts, *written.soft))
+        self.vocabulary = sorted(set(re.findall(r"[A-Za-z][a-z]{2,}", plain)))
+        self.sentences = tuple(text for text in written.facts if "{" not in text)
+        """Plain sentences, for responses."""
+
+    def draw(self, rng: Random, *, num_sentences: int) -> ComposedPrompt:
+        """Draw one prompt: a whole written one, or a composed one.
+
+        Args:
+            rng: source of randomness.
+            num_sentences: number of sentences with instructions in a composed prompt.
+        """
+        if self.written.prompts and rng.random() < 0.12:
+            one = rng.choice(self.written.prompts)
+            return ComposedPrompt(text=one.text, checks=one.checks)
+        instructions = [self._instruction(rng) for _ in range(num_sentences)]
+        checks = tuple(check for one in instructions for check in one.checks)
+        text = self._laid_out([one.text for one in instructions], rng=rng)
+        return ComposedPrompt(text=text, checks=checks)
+
+    # Pieces -------------------------------------------------------------------------------------------------------------
+
+    def _instruction(self, rng: Random) -> Instruction:
+        name = rng.choices(self.names, self.weights)[0]
+        one = rng.choice(self.written.by_name[name])
+        text = one.text
+        if not any(check.texts and not check.slots for check in one.checks):
+            text = _with_noise(text, rng=rng)
+        values: dict[str, str | int] = {}
+        shown: dict[str, str] = {}
+        for check in one.checks:
+            for slot in check.slots:
+                if slot not in values:
+                    values[slot] = self._value(slot, check, values=values, rng=rng)
+        for slot, value in values.items():
+            shown[slot] = _shown_number(value, rng=rng) if isinstance(value, int) else value
+        text = _ordinals(text, values, rng=rng)
+        text = _SLOT.sub(lambda match: shown[match[1]], text)
+        filled = tuple(check.filled(values) for check in one.checks)
+        return Instruction(filled, text.strip(" .…") if text.startswith("...") else text)
+
+    def _background(self, texts: Sequence[str], *, rng: Random) -> str:
+        """Draw a text that asks for no check, and fill its slots."""
+
+        def value(match: re.Match[str]) -> str:
+            slot = match[1]
+            if slot in ("n", "m"):
+                return _shown_number(
+                    rng.choice((rng.randint(2, 20), rng.randint(2, 400), 10 * rng.randint(2, 50))), rng=rng
+                )
+            if slot == "lang":
+                return rng.choice(LANGUAGES)
+            if slot == "l":
+                return rng.choice("abcdefghijklmnopqrstuvwxyz")
+            if slot == "c":
+                return rng.choice(SYMBOLS)
+            return self._phrase(rng) if slot == "p" else self._word(rng)
+
+        return re.sub(r"\{(n|m|w|w2|w3|l|p|c|lang)\}", value, rng.choice(texts))
+
+    def _value(self, slot: str, check: Check, *, values: Mapping[str, str | int], rng: Random) -> str | int:
+        if f"{{{slot}}}" in check.numbers:
+            if check.name == "paragraph_first":
+                return rng.randint(1, 6)
+            span = SPANS.get(check.name, tuple(range(2, 11)))
+            number = rng.choice(span)
+            if rng.random() < 0.2 and number > 12:
+                number += rng.randint(-9, 9)
+            low = values.get(check.numbers[0].strip("{}")) if check.op == ".." else None
+            return number if not isinstance(low, int) else low + rng.choice((1, 2, 3, low, max(1, low // 2)))
+        if check.name == "language":
+            return rng.choice(LANGUAGES)
+        if slot.startswith("c"):
+            return rng.choice(SYMBOLS)
+        if slot.startswith("l") or check.name == "letter":
+            return rng.choice("abcdefghijklmnopqrstuvwxyz")
+        if slot.startswith("p") or check.name in ("start", "end"):
+            return self._phrase(rng)
+        if check.name in ("line_start", "line_end", "symbol"):
+            return rng.choice(("->", ">>", "=>", "~", "//", "- ", "|", "##", "!", "...", ";", "*", self._word(rng)))
+        return self._word(rng)
+
+    def _word(self, rng: Random) -> str:
+        draw = rng.random()
+        if draw < 0.2:
+            word = "".join(rng.choice(_SYLLABLES) for _ in range(rng.randint(2, 4)))
+        else:
+            word = rng.choice(self.vocabulary)
+            if draw > 0.88:
+                word += f" {rng.choice(self.vocabulary).lower()}"
+        return word if rng.random() < 0.25 else word.lower() if rng.random() < 0.9 else word.upper()
+
+    def _phrase(self, rng: Random) -> str:
+        source = rng.choice((self.written.facts, self.written.tasks, self.written.soft))
+        words = re.findall(r"[^\s\"{}]+", rng.choice(source))
+        size = rng.randint(1, 7)
+        at = rng.randrange(max(1, len(words) - size + 1))
+        phrase = " ".join(words[at : at + size])
+        if rng.random() < 0.6:
+            phrase = phrase[:1].upper() + phrase[1:]
+        if rng.random() < 0.4:
+            phrase = phrase.rstrip(".,;:!?") + rng.choice((".", "!", "?", ","))
+        return phrase
+
+    # Layout -------------------------------------------------------------------------------------------------------------
+
+    def _laid_out(self, instructions: Sequence[str], *, rng: Random) -> str:
+        task = self._background(self.written.tasks, rng=rng)
+        facts = [self._background(self.written.facts, rng=rng) for _ in range(rng.choices((0, 1, 2), (60, 30, 10))[0])]
+        soft = [self._background(self.written.soft, rng=rng) for _ in range(rng.choices((0, 1, 2), (60, 30, 10))[0])]
+        layout = rng.random()
+        if len(instructions) + len(soft) > 1 and layout < 0.22:
+            return _as_list(task, facts, _spread(instructions, soft, rng=rng), rng=rng)
+        join = rng.choice((" ", " ", " ", "\n", "\n\n"))
+        constraints = _spread(instructions, soft, rng=rng)
+        if layout < 0.40:
+            pieces = [*map(_sentence, constraints), *facts, task]
+        elif layout < 0.52:
+            at = rng.randint(0, len(constraints))
+            pieces = [*map(_sentence, constraints[:at]), task, *facts, *map(_sentence, constraints[at:])]
+        elif layout < 0.62 and constraints and "\n" not in task:
+            head = task.rstrip(".!? ")
+            first = constraints[0]
+            pieces = [f"{head}, {first[:1].lower() + first[1:]}", *map(_sentence, constraints[1:]), *facts]
+        else:
+            pieces = [*facts, task, *map(_sentence, constraints)]
+        if rng.random() < 0.15:
+            pieces = [piece.rstrip(".") for piece in pieces]
+        text = pieces[0]
+        for piece in pieces[1:]:
+            text += (join if text[-1:] in ".!?:\n\"'" or join != " " else rng.choice((". ", " ", "\n"))) + piece
+        return text
+
+
+@cache
+def composer_of(writers: tuple[str, ...]) -> Composer:
+    """Return the composer of some of this package's writers."""
+    return Composer(written_by(writers))
+
+
+def _as_list(task: str, facts: Sequence[str], constraints: Sequence[str], *, rng: Random) -> str:
+    lead = rng.choice(
+        ("", "Requirements:", "Rules:", "Please note:", "Conditions", "Constraints:", "make sure:", "It should be:")
+    )
+    mark: Callable[[int], str] = rng.choice(
+        (lambda _: "- ", lambda _: "* ", lambda i: f"{i + 1}. ", lambda i: f"{i + 1}) ", lambda _: "• ")
+    )
+    bullets = [mark(i) + re.sub(r"^[-*•]\s+", "", one) for i, one in enumerate(constraints)]
+    parts = [*facts, task]
+    listed = "\n".join(([lead] if lead else []) + bullets)
+    if rng.random() < 0.2:
+        return "\n".join((listed, *parts))
+    return " ".join(parts) + rng.choice(("\n", "\n\n")) + listed
+
+
+def _spread(instructions: Sequence[str], soft: Sequence[str], *, rng: Random) -> list[str]:
+    """Return both, the instructions in their order."""
+    spread = list(instructions)
+    for one in soft:
+        spread.insert(rng.randint(0, len(spread)), one)
+    return spread
+
+
+def _sentence(text: str) -> str:
+    text = re.sub(r"^[-*•]\s+", "", text)
+    return text if text[-1:] in ".!?:\"')*]>" else f"{text}."
+
+
+def _with_noise(text: str, *, rng: Random) -> str:
+    """Return the text with the small mistakes of people who type fast. Slots stay."""
+    draw = rng.random()
+    if draw < 0.08:
+        return text.lower()
+    if draw < 0.11:
+        return "".join(part if part.startswith("{") else part.upper() for part in re.split(r"(\{\w+\})", text))
+    if draw < 0.22:
+        words = text.split(" ")
+        at = rng.randrange(len(words))
+        word = words[at]
+        if len(word) > 3 and word.isalpha():
+            i = rng.randrange(len(word) - 1)
+            kind = rng.random()
+            if kind < 0.4:
+                word = word[:i] + word[i + 1] + word[i] + word[i + 2 :]
+            elif kind < 0.75:
+                word = word[:i] + word[i + 1 :]
+            else:
+                word = word[:i] + word[i] + word[i:]
+        words[at] = word
+        return " ".join(words)
+    return text
+
+
+def _shown_number(number: int, *, rng: Random) -> str:
+    if number <= 100 and rng.random() < 0.25:
+        return number_word(number)
+    return f"{number:,}" if number >= 1000 and rng.random() < 0.4 else str(number)
+
+
+def _ordinals(text: str, values: Mapping[str, str | int], *, rng: Random) -> str:
+    """Replace `{n}th`, `{n}st`, `{n}nd` and `{n}rd` by the ordinal."""
+
+    def ordinal(match: re.Match[str]) -> str:
+        number = int(values[match[1]])
+        if number < len(_ORDINALS) and rng.random() < 0.6:
+            return _ORDINALS[number]
+        last = number % 10 if number % 100 // 10 != 1 else 0
+        return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(last, 'th') }"
+
+    return re.sub(r"\{(\w+)\}(?:th|st|nd|rd)\b", ordinal, text)

@@ -1,0 +1,344 @@
+"""The functions that programs of the bundled judge define: each measures one property of a response `r`.
+
+The names are the vocabulary that the judge writes checks with; the sources are the boilerplate that the checks
+determine. Each source is one token of the judge's tokenizer, so a program of fifty lines is read and written as fast as
+a short one. For the kinds of IFEval (arXiv 2311.07911) the functions have the semantics of its official checker, as far
+as the standard library can have them.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+_SOURCES = r"""
+def words(r):
+    return len(re.findall(r"\w+", r))
+
+def tokens(r):
+    return re.findall(r"[^\W_]+(?:['’-][^\W_]+)*", r)
+
+def split_sentences(r):
+    parts = re.split(r"(?<=[.!?…])[\"'”’)\]*_]*\s+|\n\s*\n", r.strip())
+    return [x for x in parts if re.search(r"\w", x)]
+
+def sentences(r):
+    return len(split_sentences(r))
+
+def split_paragraphs(r):
+    return [x for x in re.split(r"\n\s*\n", r) if x.strip()]
+
+def paragraphs(r):
+    return len(split_paragraphs(r))
+
+def stars(r):
+    x = r.split("***")
+    return 0 if any(not y.strip() for y in x[1:-1]) else sum(bool(y.strip()) for y in x)
+
+def split_lines(r):
+    return [x.strip() for x in r.splitlines() if x.strip()]
+
+def lines(r):
+    return len(split_lines(r))
+
+def characters(r):
+    return len(r.strip())
+
+def bullets(r):
+    return len(re.findall(r"(?m)^[ \t]*(?:\*[^*\n]|[-•])", r))
+
+def items(r):
+    return [x.strip() for x in re.findall(r"(?m)^[ \t]*(?:[-*•+]|\d+[.)])[ \t]+(.*)$", r)]
+
+def numbered(r):
+    return len(re.findall(r"(?m)^[ \t]*\d+[.)]\s", r))
+
+def placeholders(r):
+    return sum("[" in y for x in r.split("\n") for y in x.split("]")[:-1])
+
+def highlights(r):
+    x = re.findall(r"\*[^\n\*]*\*", r) + re.findall(r"\*\*[^\n\*]*\*\*", r)
+    return sum(bool(y.strip("*").strip()) for y in x)
+
+def bold(r):
+    return len(re.findall(r"\*\*[^*\n]+\*\*|__[^_\n]+__", r))
+
+def headings(r):
+    return len(re.findall(r"(?m)^ {0,3}#{1,6}\s", r))
+
+def hashtags(r):
+    return len(re.findall(r"(?<![\w#])#\w+", r))
+
+def capitals(r):
+    return sum(x.isupper() for x in re.findall(r"[\w'-]+", r))
+
+def emojis(r):
+    return len(re.findall("[\u2600-\u27bf\u2b50\u2b55\U0001f1e6-\U0001f1ff\U0001f300-\U0001faff]", r))
+
+def links(r):
+    return len(re.findall(r"https?://\S+|www\.\S+", r))
+
+def numbers(r):
+    return len(re.findall(r"\d+(?:[.,:]\d+)*", r))
+
+def codeblocks(r):
+    return len(re.findall(r"(?m)^[ \t]*```", r)) // 2
+
+def tablerows(r):
+    x = [y for y in split_lines(r) if y[0] == y[-1] == "|"]
+    rules = sum(set(y) <= set("|-: ") for y in x)
+    return max(0, len(x) - 2 * rules)
+
+def parentheses(r):
+    return len(re.findall(r"\([^()]*\)", r))
+
+def count(r, w):
+    return r.lower().count(w.lower())
+
+def letter(r, x):
+    return r.lower().count(x.lower())
+
+def sections(r, w):
+    return len(re.findall(re.escape(w) + r"\s?\d+", r, re.I))
+
+def has(r, *ws):
+    return all(w.lower() in r.lower() for w in ws)
+
+def has_any(r, *ws):
+    return any(w.lower() in r.lower() for w in ws)
+
+def lacks(r, *ws):
+    return not any(re.search(r"(?<!\w)" + re.escape(w) + r"(?!\w)", r, re.I) for w in ws)
+
+def starts(r, p):
+    return r.strip().strip('"').lower().startswith(p.strip().lower())
+
+def ends(r, p):
+    x = r.strip().strip('"').strip().lower()
+    p = p.strip().lower()
+    return x.endswith(p) or x.rstrip(".!?").endswith(p.rstrip(".!?"))
+
+def first_word(r, w):
+    x = tokens(r)
+    return bool(x) and x[0].lower() == w.lower()
+
+def last_word(r, w):
+    x = tokens(r)
+    return bool(x) and x[-1].lower() == w.lower()
+
+def paragraph_first(r, n, w):
+    x = split_paragraphs(r)
+    y = tokens(x[n - 1]) if 0 < n <= len(x) else []
+    return bool(y) and y[0].lower() == w.lower()
+
+def first_sentence(r, w):
+    return any(w.lower() in x.lower() for x in split_sentences(r)[:1])
+
+def last_sentence(r, w):
+    return any(w.lower() in x.lower() for x in split_sentences(r)[-1:])
+
+def line_start(r, p):
+    return bool(split_lines(r)) and all(x.startswith(p) for x in split_lines(r))
+
+def line_end(r, p):
+    return bool(split_lines(r)) and all(x.endswith(p) for x in split_lines(r))
+
+def bullet_start(r, w):
+    return bool(items(r)) and all(x.strip("*_\"'").lower().startswith(w.lower()) for x in items(r))
+
+def bullets_alike(r):
+    x = [(tokens(y) or [""])[0].lower() for y in items(r)]
+    return len(x) > 1 and len(set(x)) == 1
+
+def options(r, *ws):
+    return r.strip().strip("\"'*.").lower() in [w.strip(".").lower() for w in ws]
+
+def unique_words(r):
+    x = [y.lower() for y in tokens(r)]
+    return len(x) == len(set(x))
+
+def alphabetical(r):
+    x = [y.lower() for y in items(r) or split_lines(r)]
+    x = x if len(x) > 1 else [y.lower() for y in tokens(r)]
+    return x == sorted(x)
+
+def acrostic(r, w):
+    x = "".join(re.sub(r"[\W\d_]+", "", y)[:1] for y in split_lines(r))
+    return x.lower() == re.sub(r"\W", "", w).lower()
+
+def sentence_words(r):
+    return [len(tokens(x)) for x in split_sentences(r)]
+
+def paragraph_sentences(r):
+    return [sentences(x) for x in split_paragraphs(r)]
+
+def word_letters(r):
+    return [sum(y.isalpha() for y in x) for x in tokens(r)]
+
+def line_words(r):
+    return [len(tokens(x)) for x in split_lines(r)]
+
+def line_characters(r):
+    return [len(x) for x in split_lines(r)]
+
+def bullet_words(r):
+    return [len(tokens(x)) for x in items(r)]
+
+def upper(r):
+    return r.isupper()
+
+def lower(r):
+    return r.islower()
+
+def title_case(r):
+    return all(x[0].isupper() or not x[0].isalpha() for x in tokens(r))
+
+def load(r):
+    x = re.sub(r"^\s*```(?:json)?|```\s*$", "", r.strip(), flags=re.I)
+    try:
+        return json.loads(x)
+    except (ValueError, RecursionError):
+        return None
+
+def is_json(r):
+    return load(r) is not None
+
+def json_keys(r, *ws):
+    return isinstance(load(r), dict) and all(w in load(r) for w in ws)
+
+def json_array(r):
+    return isinstance(load(r), list)
+
+def csv(r, n):
+    from csv import reader
+    x = re.sub(r"^\s*```\w*|```\s*$", "", r.strip()).strip().splitlines()
+    return bool(x) and all(len(y) == n for y in reader(x))
+
+def table(r):
+    return any(set(x) <= set("|-: ") and "--" in x and "|" in x for x in split_lines(r))
+
+def code(r):
+    return codeblocks(r) > 0
+
+def code_only(r):
+    return bool(re.fullmatch(r"```[^`]*```", r.strip()))
+
+def title(r):
+    x = [y[y.find("<<") + 2 : y.rfind(">>")] for y in r.split("\n") if "<<" in y and y.find("<<") + 2 < y.rfind(">>")]
+    return any(y.strip("<> \t") for y in x)
+
+def postscript(r, p):
+    return bool(re.search(r"\s?".join(map(re.escape, p.replace(" ", ""))), r, re.I))
+
+def quoted(r):
+    x = r.strip()
+    return len(x) > 1 and x[0] in '"“' and x[-1] in '"”'
+
+def two_answers(r):
+    x = r.split("******")
+    x = [y.strip() for i, y in enumerate(x) if y.strip() or 0 < i < len(x) - 1]
+    return len(x) == 2 and all(x) and x[0] != x[1]
+
+def repeats(r, prompt):
+    x, y = (re.sub(r"\W+", " ", z).strip().lower() for z in (r, prompt))
+    return bool(x) and x[:40] in y
+
+def ends_question(r):
+    return r.strip().rstrip("\"'”*)").endswith("?")
+
+def ends_period(r):
+    return r.strip().rstrip("\"'”*)").endswith(".")
+
+def ascii_only(r):
+    return r.isascii()
+
+def has_email(r):
+    return bool(re.search(r"\w@[\w-]+\.\w", r))
+
+def iso_date(r):
+    return bool(re.search(r"(?<!\d)\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])(?!\d)", r))
+
+def contractions(r):
+    x = re.findall(r"(?i)(?:n['’]t|\w['’](?:re|ve|ll|m|d))\b", r)
+    return len(x) + len(re.findall(r"(?i)\b(?:it|that|he|she|what|there|here|who|let)['’]s\b", r))
+
+def final(r):
+    x = re.findall(r"-?\d+(?:\.\d+)?", re.sub(r"(?<=\d),(?=\d)", "", r))
+    return round(float(x[-1]), 2) if x else None
+
+def one_line(r):
+    return "\n" not in r.strip()
+
+def blank_lines(r):
+    return sum(not x.strip() for x in r.strip().split("\n"))
+
+def markdown(r):
+    return len(re.findall(r"(?m)^[ \t]*(?:#{1,6} |[-*+] |\d+\. |\|)|\*\*|__|```|\]\(", r))
+"""
+
+_LANGUAGES = {
+    "German": "der die und das ist nicht ein eine ich mit auf für den von zu sich auch dem des sind",
+    "French": "le la les et des est une dans pour que qui pas sur avec ce vous nous au du il",
+    "Spanish": "el la los las y de que en un una es por con para no se su del como más",
+    "Italian": "il la che di e un una per non è sono con del della le gli si come più anche",
+    "Portuguese": "o a os as e de que um uma em para com não se do da no na por mais",
+    "Dutch": "de het een en van is dat niet ik je op te met voor zijn er aan ook als maar",
+    "Swedish": "och att det som en ett är på för med inte jag av till den har de om så vi",
+    "Danish": "og at det som en et er på for med ikke jeg af til den har de om så vi",
+    "Norwegian": "og å det som en et er på for med ikke jeg av til den har de om så vi",
+    "Finnish": "ja on ei se että hän oli mutta kun niin myös ovat tai joka sen olla mitä minä kuin jos",
+    "Polish": "i w na nie się z do jest to że jak po co ale od za tak dla są przez",
+    "Czech": "a v na se je že to s z do jako ale pro by jsem jsou si ve byl také",
+    "Turkish": "ve bir bu da de için ile çok ne gibi daha var olarak ama en ben o kadar sonra mi",
+    "Romanian": "și de la în a un o nu cu pe care este din mai pentru ce se sunt că sa",
+    "Hungarian": "a az és hogy nem is egy van meg de ez volt csak már mint ha még vagy ki el",
+    "Indonesian": "yang dan di ini itu dengan untuk tidak dari dalam akan pada saya ke karena ada bisa adalah mereka kita",
+    "Vietnamese": "và là của có không cho một các được với này những trong để người đã khi tôi về thì",
+    "Swahili": "na ya wa kwa ni katika la za kuwa hii hiyo kama cha yake watu sana lakini pia huu vya",
+    "English": "the and of to in is that it for you with on are this be as have not was they",
+}
+_SCRIPTS = {
+    "Russian": "\u0400-\u04ff", "Ukrainian": "\u0400-\u04ff", "Bulgarian": "\u0400-\u04ff", "Greek": "\u0370-\u03ff",
+    "Hebrew": "\u0590-\u05ff", "Arabic": "\u0600-\u06ff", "Persian": "\u0600-\u06ff", "Urdu": "\u0600-\u06ff",
+    "Hindi": "\u0900-\u097f", "Marathi": "\u0900-\u097f", "Nepali": "\u0900-\u097f", "Bengali": "\u0980-\u09ff",
+    "Punjabi": "\u0a00-\u0a7f", "Gujarati": "\u0a80-\u0aff", "Tamil": "\u0b80-\u0bff", "Telugu": "\u0c00-\u0c7f",
+    "Kannada": "\u0c80-\u0cff", "Malayalam": "\u0d00-\u0d7f", "Thai": "\u0e00-\u0e7f", "Korean": "\uac00-\ud7af",
+    "Japanese": "\u3040-\u30ff", "Chinese": "\u4e00-\u9fff",
+}  # fmt: skip
+LANGUAGES = (*_LANGUAGES, *_SCRIPTS)
+
+_LANGUAGE = f"""
+def language(r, name):
+    scripts = {_SCRIPTS!a}
+    common = {_LANGUAGES!a}
+    x = re.sub(r"[\\W\\d_]", "", r)
+    if not x:
+        return False
+    if name in scripts:
+        return len(re.findall(f"[{{scripts[name]}}]", x)) > len(x) / (2 if name not in ("Japanese",) else 8)
+    y = [w.lower() for w in re.findall(r"[^\\W\\d_]+", r)]
+    best = max(common, key=lambda k: sum(w in common[k].split() for w in y))
+    return name in common and best == name and any(w in common[name].split() for w in y)
+"""
+
+SOURCES: dict[str, str] = {
+    match[1]: match[0].strip("\n") + "\n"
+    for match in re.finditer(r"(?ms)^def (\w+)\(.*?(?=^def |\Z)", _SOURCES + _LANGUAGE)
+}
+"""Name of a function -> its source."""
+
+
+@cache
+def _calls(name: str) -> tuple[str, ...]:
+    """Return the functions that one function calls, itself excluded."""
+    return tuple(other for other in SOURCES if other != name and re.search(rf"(?<![\w.]){other}\(", SOURCES[name]))
+
+
+def definitions(code: str) -> list[str]:
+    """Return the sources of all functions that a piece of code calls, directly or not, in the order of `SOURCES`."""
+    needed: set[str] = set()
+    new = {name for name in re.findall(r"(?<![\w.])(\w+)\(", code) if name in SOURCES}
+    while new:
+        needed |= new
+        new = {called for name in new for called in _calls(name)} - needed
+    return [source for name, source in SOURCES.items() if name in needed]

@@ -1,0 +1,418 @@
+"""Responses that follow or break given checks: edits of a plain text until exactly the wanted checks hold."""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from random import Random
+
+from tirjudge_training.instructions.helpers import SOURCES
+from tirjudge_training.instructions.notation import LENGTHS, SYMBOLS, Check
+
+_OPS: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    "==": operator.eq,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+
+MAX_ROUNDS = 12
+"""Edits of one response, at most this many passes over its checks."""
+
+
+@cache
+def _namespace() -> dict[str, object]:
+    """Return the functions of programs. Only for expressions of this package."""
+    namespace: dict[str, object] = {"re": re, "json": json, "math": math}
+    exec("\n".join(SOURCES.values()), namespace)  # noqa: S102 (own source)
+    return namespace
+
+
+def holds(expression: str, response: str, *, prompt: str) -> bool:
+    """Return whether a response passes a check of this package. Never call it with code that a model wrote."""
+    return bool(eval(expression, {**_namespace(), "r": response, "prompt": prompt}))  # noqa: S307 (own expression)
+
+
+def response_to(
+    checks: Sequence[Check], wanted: Sequence[bool], *, prompt: str, sentences: Sequence[str], rng: Random
+) -> str | None:
+    """Return a text for which each check is as wanted; None if none is found.
+
+    Args:
+        checks: checks with literal values.
+        wanted: whether each check is to hold.
+        prompt: prompt of the checks.
+        sentences: plain sentences that the text is made of.
+        rng: source of randomness.
+    """
+    text = " ".join(rng.sample(sentences, rng.randint(3, 6)))
+    for _ in range(MAX_ROUNDS):
+        wrong = [
+            (check, want)
+            for check, want in zip(checks, wanted, strict=True)
+            if holds(check.expression, text, prompt=prompt) is not want
+        ]
+        if not wrong:
+            return text
+        check, want = rng.choice(wrong)
+        text = edited(text, check, want=want, prompt=prompt, sentences=sentences, rng=rng)
+    return None
+
+
+def edited(text: str, check: Check, *, want: bool, prompt: str, sentences: Sequence[str], rng: Random) -> str:
+    """Return the text after one edit towards the wanted result of a check."""
+    name = check.name
+    if check.op is not None:
+        target = _target(check, want=want, rng=rng)
+        if name in LENGTHS:
+            return _with_lengths(text, name, target, sentences=sentences, rng=rng)
+        return _with_count(text, check, target, sentences=sentences, rng=rng)
+    edit = _EDITS[name]
+    return edit(text, check, want, prompt, rng)
+
+
+def _target(check: Check, *, want: bool, rng: Random) -> int:
+    """Draw a count for which the comparison is as wanted, close to its limits."""
+    numbers = [int(number) for number in check.numbers]
+    assert check.op is not None
+    op = check.op
+
+    def fits(count: int) -> bool:
+        if op == "..":
+            return (numbers[0] <= count <= numbers[1]) is want
+        return _OPS[op](count, numbers[0]) is want
+
+    near = sorted({max(0, n + d) for n in numbers for d in (*range(-3, 4), -n // 5, n // 5, -n // 2, n // 2)})
+    return rng.choice([count for count in near if fits(count)] or [numbers[0]])
+
+
+def _pieces(count: int, sentences: Sequence[str], rng: Random) -> list[str]:
+    return [rng.choice(sentences) for _ in range(count)]
+
+
+def _words(count: int, sentences: Sequence[str], rng: Random) -> list[str]:
+    words: list[str] = []
+    while len(words) < count:
+        words += re.findall(r"[A-Za-z]+", rng.choice(sentences))
+    return words[:count]
+
+
+def _with_count(text: str, check: Check, target: int, *, sentences: Sequence[str], rng: Random) -> str:
+    name = check.name
+    if name == "words":
+        return _capitalized(" ".join(_words(target, sentences, rng))) + "."
+    if name == "characters":
+        long = " ".join([text, *_pieces(1 + target // 40, sentences, rng)])
+        return (
+            long[:target].ljust(target, "a").replace(" ", "a")
+            if target < 2
+            else long[: target - 1].rstrip().ljust(target - 1, "o") + "."
+        )
+    if name == "sentences":
+        return " ".join(_short(one) for one in _pieces(target, sentences, rng))
+    if name == "paragraphs":
+        return "\n\n".join(_pieces(target, sentences, rng))
+    if name == "stars":
+        return "\n***\n".join(_pieces(target, sentences, rng))
+    if name == "lines":
+        return "\n".join(_short(one) for one in _pieces(target, sentences, rng))
+    current = _counted(text, check)
+    if current > target:
+        return _removed(text, check, current - target)
+    return _added(text, check, target - current, sentences=sentences, rng=rng)
+
+
+def _counted(text: str, check: Check) -> int:
+    expression = Check(name=check.name, texts=check.texts, numbers=("0",), op="==").expression
+    return int(eval(expression.removesuffix(" == 0"), {**_namespace(), "r": text}))  # noqa: S307 (own expression)
+
+
+def _removed(text: str, check: Check, times: int) -> str:
+    name = check.name
+    patterns = {
+        "bullets": r"(?m)^\s*[-*•] ?",
+        "numbered": r"(?m)^\s*\d+[.)]\s",
+        "placeholders": r"\[.*?\]",
+        "highlights": r"\*+[^\n*]*\*+",
+        "bold": r"\*\*[^*\n]+\*\*|__[^_\n]+__",
+        "headings": r"(?m)^\s{0,3}#{1,6}\s",
+        "hashtags": r"(?<![\w#])#\w+",
+        "capitals": r"\b[A-Z][A-Z'-]*\b",
+        "emojis": "[\u2600-\u27bf\u2b50\u2b55\U0001f1e6-\U0001f1ff\U0001f300-\U0001faff]",
+        "links": r"https?://\S+|www\.\S+",
+        "numbers": r"\d+(?:[.,:]\d+)*",
+        "codeblocks": r"(?m)^\s*```\w*[\s\S]*?^\s*```",
+        "tablerows": r"(?m)^\s*\|.*\|\s*\n?",
+        "parentheses": r"\([^()]*\)",
+    }
+    if name in patterns:
+        pattern, flags = patterns[name], 0
+    elif name == "sections":
+        pattern, flags = re.escape(check.texts[0]) + r"\s?\d+", re.IGNORECASE
+    else:
+        pattern, flags = re.escape(SYMBOLS.get(name) or check.texts[0]), re.IGNORECASE
+    return re.sub(pattern, "", text, count=times, flags=flags)
+
+
+def _added(text: str, check: Check, times: int, *, sentences: Sequence[str], rng: Random) -> str:
+    name = check.name
+    inline = {
+        "placeholders": ("[name]", "[address]", "[date]"),
+        "highlights": ("*this part*", "*one note*"),
+        "bold": ("**bold part**",),
+        "hashtags": ("#news", "#fun", "#today"),
+        "capitals": ("NOW", "NEVER", "ALWAYS"),
+        "emojis": ("😀", "🎉", "🌍"),
+        "links": ("https://example.org/page",),
+        "numbers": ("7", "42", "365"),
+        "parentheses": ("(indeed)", "(see below)"),
+    }
+    on_lines = {"bullets": "- {}", "numbered": "{n}. {}", "headings": "# {}", "codeblocks": "```\nprint(1)\n```"}
+    if name in on_lines:
+        new = [
+            on_lines[name].replace("{n}", str(i + 1)).replace("{}", _short(rng.choice(sentences))) for i in range(times)
+        ]
+        return "\n".join([text, *new])
+    if name == "tablerows":
+        head = [] if _counted(text, check) else ["| name | value |", "|---|---|"]
+        return "\n".join([text, *head, *(f"| row | {i} |" for i in range(times))])
+    if name == "sections":
+        start = _counted(text, check)
+        return "\n".join([text, *(f"{check.texts[0]} {start + i + 1}\n{rng.choice(sentences)}" for i in range(times))])
+    words = text.split(" ")
+    for i in range(times):
+        if name in inline:
+            words.insert(rng.randint(1, len(words)), inline[name][i % len(inline[name])])
+        elif name in SYMBOLS or name == "symbol":
+            at = rng.randrange(len(words))
+            words[at] += SYMBOLS.get(name) or check.texts[0]
+        else:
+            words.insert(rng.randint(1, len(words)), check.texts[0])
+    return " ".join(words)
+
+
+def _with_lengths(text: str, name: str, target: int, *, sentences: Sequence[str], rng: Random) -> str:
+    target = max(1, target)
+    if name == "per_paragraph":
+        return "\n\n".join(" ".join(_short(one) for one in _pieces(target, sentences, rng)) for _ in range(3))
+    if name == "word_letters":
+        return " ".join("".join(rng.choice("aeioustrnl") for _ in range(target)) for _ in range(9)) + "."
+    if name == "line_characters":
+        return "\n".join(
+            (" ".join(_pieces(1 + target // 20, sentences, rng))[:target]).strip().ljust(target, "o") for _ in range(3)
+        )
+    several = [" ".join(_words(target, sentences, rng)) for _ in range(4)]
+    if name == "line_words":
+        return "\n".join(several)
+    if name == "bullet_words":
+        return "\n".join(f"- {one}" for one in several)
+    return " ".join(f"{_capitalized(one)}." for one in several)
+
+
+def _short(text: str) -> str:
+    """Return one plain sentence."""
+    return f"{_capitalized(re.sub(r'[^A-Za-z, ]+', ' ', text).strip()[:60].strip())}."
+
+
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+# Checks without a comparison: (text, check, want, prompt, rng) -> text ----------------------------------------------------
+
+_Edit = Callable[[str, Check, bool, str, Random], str]
+
+
+def _either(good: Callable[[str], str], bad: Callable[[str], str]) -> _Edit:
+    return lambda text, check, want, prompt, rng: (good if want else bad)(text)
+
+
+def _include(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    words = text.split(" ")
+    if want:
+        for word in check.texts:
+            words.insert(rng.randint(1, len(words)), word)
+        return " ".join(words)
+    return re.sub(re.escape(rng.choice(check.texts)), "", text, flags=re.IGNORECASE)
+
+
+def _include_any(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    if want:
+        return f"{text} {rng.choice(check.texts)}."
+    for word in check.texts:
+        text = re.sub(re.escape(word), "", text, flags=re.IGNORECASE)
+    return text
+
+
+def _forbid(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    return _include_any(text, check, not want, prompt, rng)
+
+
+def _start(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    return f"{check.texts[0]} {text}" if want else f"Well then, {text}"
+
+
+def _end(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    if want:
+        return f"{text.rstrip(' .')}. {_capitalized(check.texts[0]) if check.name == 'end' else check.texts[0]}"
+    return f"{text} And so on it goes"
+
+
+def _first_sentence(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    if want:
+        return f"Here is {check.texts[0]} for you. {text}"
+    first, _, rest = text.partition(" ")
+    return f"So be it. {re.sub(re.escape(check.texts[0]), '', first + ' ' + rest, flags=re.IGNORECASE)}"
+
+
+def _last_sentence(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    return f"{text} It ends with {check.texts[0]}." if want else f"{text} So be it."
+
+
+def _paragraph_first(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    number, word = int(check.numbers[0]), check.texts[0]
+    parts = [part for part in re.split(r"\n\s*\n", text) if part.strip()]
+    while len(parts) < number:
+        parts.append("Another part follows here.")
+    parts[number - 1] = f"{word if want else 'Perhaps'} {parts[number - 1]}"
+    return "\n\n".join(parts)
+
+
+def _on_lines(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    if len(lines) < 3:
+        lines = [line for line in re.split(r"(?<=[.!?])\s+", text) if line.strip()]
+    if not want:
+        return "\n".join([*lines, "Well said by all of them, then"])
+    affix = check.texts[0]
+    if check.name == "line_start":
+        return "\n".join(line if line.startswith(affix) else f"{affix} {line}".strip() for line in lines)
+    return "\n".join(line if line.endswith(affix) else f"{line} {affix}" for line in lines)
+
+
+def _bullet_start(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    word = check.texts[0] if check.texts else "Always"
+    words = [word] * 3 if want else [word, "Perhaps", word]
+    return "\n".join(f"- {one} comes part {i + 1}" for i, one in enumerate(words))
+
+
+def _alphabetical(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    items = ["apples", "bread", "cheese", "milk", "tomatoes"]
+    if not want:
+        items[1], items[3] = items[3], items[1]
+    return "\n".join(f"- {item}" for item in items)
+
+
+def _acrostic(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    letters = re.sub(r"\W", "", check.texts[0])
+    lines = [f"{letter.upper()} is how this line of the text begins" for letter in letters]
+    if not want:
+        lines[rng.randrange(len(lines))] = "% 1"
+    return "\n".join(lines)
+
+
+def _options(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    return rng.choice(check.texts) if want else f"I would say {rng.choice(check.texts)}, I think"
+
+
+_LANGUAGE_SAMPLES = {
+    "German": "Das ist ein kurzer Text und er ist nicht auf Englisch geschrieben, sondern auf Deutsch.",
+    "French": "C'est un texte court et il est écrit dans une langue que vous connaissez pour les amis.",
+    "Spanish": "Este es un texto corto y no se escribe en inglés, que es la lengua de los otros.",
+    "Italian": "Questo è un testo breve che non è scritto in inglese e che si legge con una certa calma.",
+    "Portuguese": "Este é um texto curto que não se escreve em inglês, mas para os amigos do mundo.",
+    "Dutch": "Dit is een korte tekst en het is niet in het Engels, maar dat is wat je van mij krijgt.",
+    "Polish": "To jest krótki tekst i nie jest po angielsku, ale za to jak się czyta, to jest dla nas.",
+    "Turkish": "Bu bir kısa metin ve çok güzel, ama İngilizce değil, için ne var bilmiyorum daha sonra.",
+    "Russian": "Это короткий текст на русском языке.",
+    "Arabic": "هذا نص قصير باللغة العربية.",
+    "Hindi": "यह हिंदी में एक छोटा पाठ है।",
+    "Japanese": "これは日本語の短い文章です。",
+    "Chinese": "这是一段简短的中文文本。",
+    "Korean": "이것은 한국어로 된 짧은 글입니다.",
+    "Greek": "Αυτό είναι ένα σύντομο κείμενο.",
+    "Hebrew": "זהו טקסט קצר בעברית.",
+    "Thai": "นี่คือข้อความสั้น ๆ ภาษาไทย",
+}
+
+
+def _language(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    if want:
+        return _LANGUAGE_SAMPLES.get(check.texts[0], text)
+    return rng.choice([sample for name, sample in _LANGUAGE_SAMPLES.items() if name != check.texts[0]])
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+_EDITS: dict[str, _Edit] = {
+    "include": _include,
+    "include_any": _include_any,
+    "forbid": _forbid,
+    "start": _start,
+    "first_word": _start,
+    "end": _end,
+    "last_word": _end,
+    "first_sentence": _first_sentence,
+    "last_sentence": _last_sentence,
+    "paragraph_first": _paragraph_first,
+    "line_start": _on_lines,
+    "line_end": _on_lines,
+    "bullet_start": _bullet_start,
+    "bullets_alike": _bullet_start,
+    "alphabetical": _alphabetical,
+    "acrostic": _acrostic,
+    "options": _options,
+    "language": _language,
+    "unique_words": _either(
+        lambda t: " ".join(dict.fromkeys(re.findall(r"[A-Za-z]+", t.lower()))), lambda t: f"{t} It is what it is."
+    ),
+    "upper": _either(str.upper, lambda t: _capitalized(t.lower())),
+    "lower": _either(str.lower, _capitalized),
+    "title_case": _either(lambda t: re.sub(r"[A-Za-z]+", lambda m: _capitalized(m[0]), t), lambda t: f"{t} and so on"),
+    "json": _either(lambda t: _json({"text": t}), lambda t: f"Here it is: {t}"),
+    "json_keys": lambda t, c, want, p, rng: _json(dict.fromkeys(c.texts if want else c.texts[1:], t[:20])),
+    "json_array": _either(lambda t: _json([t]), lambda t: _json({"text": t[:60]})),
+    "csv": lambda t, c, want, p, rng: "\n".join(
+        ",".join("abcdefghijklmnopqrstuvw"[: int(c.numbers[0]) + (not want)]) for _ in range(3)
+    ),
+    "table": _either(
+        lambda t: f"{t}\n\n| name | value |\n|---|---|\n| a | 1 |", lambda t: re.sub(r"(?m)^\s*\|.*\n?", "", t)
+    ),
+    "code": _either(lambda t: f"{t}\n```\nprint(1)\n```", lambda t: t.replace("```", "")),
+    "code_only": _either(lambda t: "```python\nprint(1)\n```", lambda t: f"Here it is:\n{t}"),
+    "no_code": _either(lambda t: t.replace("```", ""), lambda t: f"{t}\n```\nprint(1)\n```"),
+    "title": _either(lambda t: f"<<A Plain Title>>\n{t}", lambda t: t.replace("<<", "").replace(">>", "")),
+    "postscript": lambda t, c, want, p, rng: (
+        f"{t}\n\n{c.texts[0]} One more thing" if want else re.sub(re.escape(c.texts[0]), "", t, flags=re.I)
+    ),
+    "quoted": _either(lambda t: f'"{t.strip()}"', lambda t: t.strip().strip('"')),
+    "two_answers": _either(
+        lambda t: f"{t.replace('******', '')}\n******\nAnother one.", lambda t: t.replace("******", "")
+    ),
+    "repeat": lambda t, c, want, p, rng: f"{p[:200]}\n{t}" if want else f"Gladly. {t}",
+    "ends_question": _either(lambda t: f"{t} What do you think?", lambda t: f"{t} That is all."),
+    "ends_period": _either(lambda t: f"{t.rstrip('.!?')}.", lambda t: f"{t.rstrip('.')}!"),
+    "ascii": _either(lambda t: t.encode("ascii", "ignore").decode(), lambda t: f"{t} Voilà, café."),
+    "no_digits": _either(lambda t: re.sub(r"\d", "", t), lambda t: f"{t} There are 7."),
+    "has_number": _either(lambda t: f"{t} There are 7.", lambda t: re.sub(r"\d", "", t)),
+    "has_email": _either(lambda t: f"{t} Write to ann@example.org.", lambda t: re.sub(r"\S+@\S+", "", t)),
+    "has_url": _either(lambda t: f"{t} See https://example.org/", lambda t: re.sub(r"https?://\S+|www\.\S+", "", t)),
+    "iso_date": _either(lambda t: f"{t} It was 2026-03-14.", lambda t: re.sub(r"\d{4}-\d\d-\d\d", "14 March", t)),
+    "no_contractions": _either(lambda t: re.sub(r"['’]", "", t), lambda t: f"{t} We don't know, it's late."),
+    "no_bullets": _either(lambda t: re.sub(r"(?m)^\s*[-*•] ?", "", t), lambda t: f"{t}\n- one\n- two"),
+    "bullet_list": _either(lambda t: f"{t}\n- one\n- two", lambda t: re.sub(r"(?m)^\s*[-*•] ?", "", t)),
+    "numbered_list": _either(lambda t: f"{t}\n1. one\n2. two", lambda t: re.sub(r"(?m)^\s*\d+[.)] ?", "", t)),
+    "one_line": _either(lambda t: " ".join(t.split()), lambda t: f"{t}\nAnd more."),
+    "no_blank_lines": _either(lambda t: re.sub(r"\n\s*\n+", "\n", t), lambda t: f"{t}\n\nAnd more."),
+    "no_markdown": _either(
+        lambda t: re.sub(r"(?m)^\s*([#*+-]+|\d+\.) |\*\*|__|```|\|", "", t), lambda t: f"**Note** {t}"
+    ),
+}
+"""Name of a check -> edit of a text towards the wanted result."""
