@@ -53,8 +53,8 @@ class Profile(BaseModel):
     prompt_chars: int = Field(default=24_000, gt=0)
     """Maximum length of the prompt shown in full, in characters. Of a longer prompt, head and tail are shown."""
     response_chars: int = Field(default=16_000, ge=0)
-    """Maximum length of a response shown in full, in characters. Of a longer response, head and tail are shown;
-    programs always get the full text."""
+    """Maximum length of a response shown in full, in characters. Of a longer response, head and tail are shown; with 0,
+    only its length. Programs always get the full text."""
     all_responses_chars: int = Field(default=32_000, gt=0)
     """Maximum total of the characters shown of all responses. Each response gets an equal share."""
     group_size: int = Field(default=26, ge=2)
