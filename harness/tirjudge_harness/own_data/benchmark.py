@@ -73,23 +73,25 @@ def _of_ratings(subsets: Sequence[str]) -> tuple[Node, ...]:
     def of(value: Callable[[Ranks], float | None]) -> Callable[[Sequence[JudgedExample]], float | None]:
         return lambda judged: value(_ranks(judged))
 
-    def in_subset(subset: str) -> Callable[[JudgedExample], bool]:
-        return lambda judged: judged.outline.subset == subset
+    def scored_in(subset: str) -> Callable[[JudgedExample], bool]:
+        return lambda judged: judged.outline.subset == subset and _is_scored(judged)
 
-    figures: list[Node] = [
-        FormulaMetric(name=PAIRS_RANKED_RIGHT, compute=of(lambda ranks: ranks.pair_accuracy)),
-        FormulaMetric(name="pairs of one prompt ranked right", compute=_within_prompts),
-        FormulaMetric(name="Spearman's rho x 100", compute=of(lambda ranks: ranks.spearman), bounded=False),
-        FormulaMetric(name="Kendall's tau-b x 100", compute=of(lambda ranks: ranks.kendall), bounded=False),
-    ]
-    for subset in subsets if len(subsets) > 1 else ():
-        accuracy = of(lambda ranks: ranks.pair_accuracy)
-        figures.append(FormulaMetric(name=f"pairs of {subset}", compute=accuracy, holds=in_subset(subset)))
-    return tuple(figures)
+    accuracy = of(lambda ranks: ranks.pair_accuracy)
+    spearman, kendall = of(lambda ranks: ranks.spearman), of(lambda ranks: ranks.kendall)
+    return (
+        FormulaMetric(name=PAIRS_RANKED_RIGHT, compute=accuracy, holds=_is_scored),
+        FormulaMetric(name="pairs of one prompt ranked right", compute=_within_prompts, holds=_is_scored),
+        FormulaMetric(name="Spearman's rho x 100", compute=spearman, holds=_is_scored, bounded=False),
+        FormulaMetric(name="Kendall's tau-b x 100", compute=kendall, holds=_is_scored, bounded=False),
+        *(
+            FormulaMetric(name=f"pairs of {subset}", compute=accuracy, holds=scored_in(subset))
+            for subset in (subsets if len(subsets) > 1 else ())
+        ),
+    )
 
 
 def _ranks(judged: Sequence[JudgedExample]) -> Ranks:
-    """Compare the judge's scores with the ratings. Examples without a score are left out."""
+    """Compare the judge's scores with the ratings."""
     pairs = [(score, one.outline.facts[RATING]) for one in judged if (score := _score(one)) is not None]
     return ranks_of([score for score, _ in pairs], [rating for _, rating in pairs])
 
@@ -106,3 +108,8 @@ def _within_prompts(judged: Sequence[JudgedExample]) -> float | None:
 
 def _score(one: JudgedExample) -> float | None:
     return scores_of(one.decisions, expected=False).get(0)
+
+
+def _is_scored(one: JudgedExample) -> bool:
+    """Whether the judge gave a score. Examples without a score are in no figure of a file with ratings."""
+    return _score(one) is not None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chat_server import MODEL, serving_chat
 from tests.harness.commands import run_command
 from tirjudge_harness.own_data.raters import rater_pairs_of
 from tirjudge_harness.reports.scored import score_run
@@ -162,6 +163,46 @@ def test_ratings_have_rank_agreement(rated: Path, weak: list[str], tmp_path: Pat
     attacked = run_command(["bench", "attack", "--data", str(rated), *weak])
     assert attacked.status == 2
     assert "attacks change wrong responses, but no example has a right and a wrong one" in attacked.stderr
+
+
+def test_rows_without_a_verdict_are_counted_and_in_no_figure(
+    rated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first judge gives no score to the row rated 2, the second none to the row rated 1. The others get their ratings."""
+    monkeypatch.setenv("TIRJUDGE_CHAT_API_KEY", "sk-test")
+    scores = {
+        "the sea is wide.": "[[5]]",
+        "The Sea is Wide.": "[[1]]",
+        "Well, yes, no.": "[[2]]",
+        "Well yes no.": "[[4]]",
+    }
+
+    def judged(silent: str, out: str, *more: str) -> str:
+        def script(conversation: str) -> str:
+            return next(
+                said if text != silent else "I cannot say." for text, said in scores.items() if text in conversation
+            )
+
+        with serving_chat(script) as chat:
+            model = ["--chat-url", chat.url, "--chat-model", MODEL, "--format", "mt-bench-single", "--tools", "off"]
+            done = run_command(["bench", "run", "--data", str(rated), "--out", str(tmp_path / out), *model, *more])
+        assert done.status == 0, done.stderr
+        return done.stdout
+
+    (result,) = json.loads(judged("Well, yes, no.", "first", "--json"))
+    counts = result["counts"]
+    assert (counts["examples"], counts["without_verdict"], counts["unjudged"]) == (4, 1, 0)
+    # Ratings 5, 1 and 4.5: three pairs, and one pair of a prompt.
+    assert [(one["num_marks"], one["value"]) for one in result["figures"]][:2] == [(3, 1.0), (3, 1.0)]
+    shown = judged("The Sea is Wide.", "second")
+    assert "4 examples without comparisons: 3 with a verdict, 1 without a verdict, 0 not judged" in shown
+    assert "coverage" not in shown
+    table = json.loads(run_command(["bench", "report", str(tmp_path / "first"), "--format", "json"]).stdout)
+    rows = {row["figure"]: row for row in table["rows"]}
+    assert (rows["pairs ranked right"]["n"], rows["judged without a verdict"]["value"]) == (3, 1)
+    both = [str(tmp_path / "first"), str(tmp_path / "second"), "--format", "json"]
+    compared = json.loads(run_command(["bench", "compare", *both]).stdout)["rows"]
+    assert [row["n"] for row in compared] == [2, 2, 2, 2]  # both judges score the rows rated 5 and 4.5
 
 
 @pytest.mark.slow
