@@ -16,7 +16,7 @@ from tirjudge.right import choices_by_order, scores_of
 from tirjudge.types import ChatMessage, Mode
 from tirjudge.verdict import TIED
 from tirjudge_harness.decisions import JudgedExample
-from tirjudge_harness.examples import Example, ExampleMetadata, example
+from tirjudge_harness.examples import Example, ExampleMetadata, example, model_facts
 
 VOTES = "votes"
 
@@ -32,7 +32,6 @@ def voted(
     models: tuple[str, str] | None = None,
 ) -> Example:
     """Return an example with one vote: 0, 1 or `TIED`. `models`: names of the models that wrote the responses."""
-    names = {} if models is None else dict(zip(("model_a", "model_b"), models, strict=True))
     return example(
         id=id,
         prompt=prompt,
@@ -40,7 +39,7 @@ def voted(
         correct=_preferred([vote]),
         subset=subset,
         cluster=cluster,
-        facts={VOTES: [vote], **names},
+        facts={VOTES: [vote], **({} if models is None else model_facts(*models))},
     )
 
 

@@ -8,7 +8,7 @@ from tirjudge.right import scores_of
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import BENCHMARKS, Benchmark, every_pair
 from tirjudge_harness.decisions import JudgedExample
-from tirjudge_harness.examples import ExampleMetadata
+from tirjudge_harness.examples import ExampleMetadata, models_of
 from tirjudge_harness.metric_tree import FormulaMetric, MeanMetric, Node, cells_by
 from tirjudge_harness.own_data.mapping import ColumnMapping
 from tirjudge_harness.own_data.rows import RATING
@@ -60,8 +60,11 @@ def own_benchmark(columns: ColumnMapping, *, name: str, outlines: Sequence[Examp
 
 
 def _compared(outline: ExampleMetadata, mode: Mode) -> list[tuple[int, ...]]:
-    """Return the comparisons of an example. An example without a right response has none."""
-    return every_pair(outline, mode) if outline.correct else []
+    """Return the comparisons of an example. One without a right response has none, unless it names two models, whose
+    ranking also counts the pairs that people call a tie."""
+    if outline.correct:
+        return every_pair(outline, mode)
+    return [(0, 1)] if models_of(outline) is not None else []
 
 
 def _of_labels(subsets: Sequence[str]) -> tuple[Node, ...]:

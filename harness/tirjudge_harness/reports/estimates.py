@@ -8,9 +8,9 @@ from pathlib import Path
 from statistics import fmean
 
 from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.examples import models_of
 from tirjudge_harness.human_labels import HumanLabels, read_labels
 from tirjudge_harness.items import as_input_error
-from tirjudge_harness.model_battles import models_of
 from tirjudge_harness.preferences import judged_in, preference_of, score_of
 from tirjudge_harness.reports.tables import Column, Kind, ReportTable, TableEntry, TableRow, row
 from tirjudge_harness.statistics.agreement import agreement_of

@@ -45,6 +45,8 @@ def ranking_table(source: Path, *, arena: Path | None) -> ReportTable:
     notes = [
         f"{len(battles.found):,} verdicts on {ratings.num_clusters:,} prompts; {battles.num_without:,} without a verdict."
     ]
+    if battles.num_unnamed:
+        notes.append(f"{battles.num_unnamed:,} examples left out, because they do not name two different models.")
     if agreement is not None and agreement.missing:
         notes.append(f"Not in {arena}: {', '.join(agreement.missing)}.")
     return ReportTable(

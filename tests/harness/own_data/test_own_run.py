@@ -165,6 +165,50 @@ def test_ratings_have_rank_agreement(rated: Path, weak: list[str], tmp_path: Pat
     assert "attacks change wrong responses, but no example has a right and a wrong one" in attacked.stderr
 
 
+def test_models_that_the_rows_name_are_ranked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The judge prefers `six` to `two`, `two` to `one`, and abstains on `none`. It judges both orders, also of ties."""
+    monkeypatch.setenv("TIRJUDGE_CHAT_API_KEY", "sk-test")
+    battles = [
+        ("two", "one", "A"),
+        ("one", "six", "tie"),
+        ("six", "two", "B"),
+        ("two", "none", "A"),
+        ("six", "six", "A"),
+    ]
+    path = tmp_path / "battles.csv"
+    lines = [
+        f"prompt {n},{first} {n},{second} {n}.,{first},{second},{winner}"
+        for n in range(6)
+        for first, second, winner in battles
+    ]
+    path.write_text("\n".join(["prompt,response_a,response_b,model_a,model_b,winner", *lines]))
+
+    def script(conversation: str) -> str:
+        first, second = (
+            conversation.partition(f"[The Start of Assistant {label}'s Answer]\n")[2].split()[0] for label in "AB"
+        )
+        if "none" in (first, second):
+            return "I cannot say."
+        order = ("one", "two", "six")
+        return f"[[{'A' if order.index(first) > order.index(second) else 'B'}]]"
+
+    with serving_chat(script) as chat:
+        model = ["--chat-url", chat.url, "--chat-model", MODEL, "--format", "mt-bench-pair", "--tools", "off"]
+        out = ["--out", str(tmp_path / "run"), "--protocol", "both_orders"]
+        done = run_command(["bench", "run", "--data", str(path), *out, *model])
+    assert done.status == 0, done.stderr
+    assert "  models     A = model_a, B = model_b" in done.stderr
+    ranked = json.loads(run_command(["bench", "rank", str(tmp_path / "run"), "--format", "json"]).stdout)
+    rows = {row["figure"]: row for row in ranked["rows"]}
+    assert list(rows) == ["six", "two", "one", "separability, %"]
+    assert [(rows[name]["wins"], rows[name]["num"]) for name in ("six", "two", "one")] == [(100, 12), (50, 12), (0, 12)]
+    assert rows["six"]["value_low"] > rows["one"]["value_high"]
+    assert ranked["notes"][:2] == [
+        "18 verdicts on 6 prompts; 6 without a verdict.",
+        "6 examples left out, because they do not name two different models.",
+    ]
+
+
 def test_rows_without_a_verdict_are_counted_and_in_no_figure(
     rated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

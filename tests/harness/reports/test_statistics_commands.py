@@ -170,7 +170,8 @@ def test_models_of_a_run_are_ranked(run: Path) -> None:
 
 def test_a_run_without_models_is_refused(make_run: MakeRun) -> None:
     with pytest.raises(
-        InputError, match=r"no example names its models \(facts model_a and model_b\); give a run of mt-bench-human"
+        InputError,
+        match=r"no example names two models; give a run on your own rows with the columns model_a and model_b",
     ):
         shown("rank", make_run([Pair(id="p")]))
 
