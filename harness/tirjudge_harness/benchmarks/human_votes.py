@@ -7,7 +7,7 @@ its choice in all judged orders; orders that disagree are a tie. A missing verdi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from statistics import fmean
@@ -30,6 +30,7 @@ def voted(
     subset: str,
     cluster: str | None = None,
     models: tuple[str, str] | None = None,
+    tags: Mapping[str, str] | None = None,
 ) -> Example:
     """Return an example with one vote: 0, 1 or `TIED`. `models`: names of the models that wrote the responses."""
     return example(
@@ -39,6 +40,7 @@ def voted(
         correct=_preferred([vote]),
         subset=subset,
         cluster=cluster,
+        tags=tags,
         facts={VOTES: [vote], **({} if models is None else model_facts(*models))},
     )
 
