@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tirjudge_harness.benchmark import Row
 from tirjudge_harness.examples import models_of
 from tirjudge_harness.external import chosen
 from tirjudge_harness.items import InputError, as_input_error
-from tirjudge_harness.preferences import judged_in, preference_of
+from tirjudge_harness.preferences import judged_in, preference_of, preference_of_people
 from tirjudge_harness.row_files import is_row_file, read_rows
 from tirjudge_harness.statistics.ratings import ArenaScore, Battle
 
@@ -39,6 +39,8 @@ class Battles:
     """Number of comparisons without a verdict."""
     num_unnamed: int = 0
     """Number of examples that do not name two different models. They are left out."""
+    people: list[Battle] = field(default_factory=list)
+    """Labels of people on the examples of a run. Empty: the source has none."""
 
 
 def read_battles(source: Path) -> Battles:
@@ -71,25 +73,25 @@ def read_arena(path: Path) -> dict[str, ArenaScore]:
 
 
 def _of_run(source: Path) -> Battles:
-    found, num_without, num_unnamed = [], 0, 0
+    found, people, num_without, num_unnamed = [], [], 0, 0
     judged = judged_in(source)
     for one in judged:
         models = models_of(one.outline)
         if models is None or models[0] == models[1]:
             num_unnamed += 1
             continue
-        preference = preference_of(one)
-        if preference is None:
-            num_without += 1
-        else:
-            found.append(Battle(first=models[0], second=models[1], credit=preference, cluster=one.outline.cluster))
+        preference, label = preference_of(one), preference_of_people(one.outline)
+        num_without += preference is None
+        for given, into in ((preference, found), (label, people)):
+            if given is not None:
+                into.append(Battle(first=models[0], second=models[1], credit=given, cluster=one.outline.cluster))
     if num_unnamed == len(judged):
         raise InputError(
             f"{source}: no example names two models; give a run on your own rows with the columns model_a and model_b (or "
             "--model-a-column and --model-b-column), a run of mt-bench-human, or a CSV file with the columns model_a, "
             "model_b and winner"
         )
-    return Battles(found=found, num_without=num_without, num_unnamed=num_unnamed)
+    return Battles(found=found, num_without=num_without, num_unnamed=num_unnamed, people=people)
 
 
 def _of_rows(path: Path) -> Battles:

@@ -1,8 +1,8 @@
 """PPE Human Preference: pairs of answers of two models, and the vote of the person who asked in Chatbot Arena.
 
-Accuracy and kappa count the pairs with a preferred answer. Votes for a tie have no right answer; these pairs count in rankings of
-the models only. `tirjudge bench rank` has PPE's metrics over models: separability, confidence agreement, row-wise Pearson, Brier
-score and rank correlations. PPE's own program could not be read, so its handling of ties is not known.
+Accuracy and kappa count the pairs with a preferred answer. Votes for a tie have no right answer; these pairs count in the
+rankings of models only. `tirjudge bench rank` has PPE's metrics over models: separability, confidence agreement, row-wise
+Pearson, Brier score and rank correlations. PPE's own program could not be read, so its handling of ties is not known.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def test_models_need_not_be_named(load) -> None:
 
 
 def test_kappa_matches_a_manual_computation(load, named, figures) -> None:
-    """Votes: 0, 0, 0, 1, 1 and a tie. Choices: 0, 1, none, 1, tie. 2 of 5 are equal; 7/25 by chance: 1/5 x 3/5 + 2/5 x 2/5."""
+    """Votes: 0, 0, 0, 1, 1, tie. Choices: 0, 1, none, 1, tie. 2 of 5 are equal; by chance 1/5 x 3/5 + 2/5 x 2/5 = 7/25."""
     winners = ["model_a"] * 3 + ["model_b"] * 2 + ["tie"]
     examples = load(BENCHMARK, [row(n, winner=winner) for n, winner in enumerate(winners)])
     choices = [0, 1, None, 1, "tie", 0]
