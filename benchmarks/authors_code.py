@@ -118,6 +118,28 @@ def present_files(folder: Path, repository: str, commit: str, path: str) -> tupl
 
 
 @contextmanager
+def unpacked(folder: Path, repository: str, commit: str, *paths: str) -> Iterator[Path]:
+    """Unpack files of a repository at a commit into a folder that exists until the end of the block.
+
+    Args:
+        folder: folder with the repositories, OWNER/NAME or OWNER+NAME/repo for each.
+        repository: OWNER/NAME, or an address that ends with it.
+        commit: the commit.
+        paths: the files and folders to unpack.
+
+    Raises:
+        FileNotFoundError: the folder has no clone of the repository.
+        CalledProcessError: the repository has no such commit or path.
+    """
+    git = clone_of(folder, repository)
+    packed = subprocess.run(["git", "-C", git, "archive", commit, *paths], check=True, capture_output=True).stdout
+    with tempfile.TemporaryDirectory() as place:
+        with tarfile.open(fileobj=io.BytesIO(packed)) as files:
+            files.extractall(place, filter="data")
+        yield Path(place)
+
+
+@contextmanager
 def checked_out(
     folder: Path, repository: str, commit: str, *paths: str, unneeded: Collection[str] = UNNEEDED
 ) -> Iterator[Path]:
@@ -134,21 +156,17 @@ def checked_out(
         FileNotFoundError: the folder has no clone of the repository.
         CalledProcessError: the repository has no such commit or path.
     """
-    git = clone_of(folder, repository)
-    packed = subprocess.run(["git", "-C", git, "archive", commit, *paths], check=True, capture_output=True).stdout
     loaded = set(sys.modules)
     finder = StandInFinder(unneeded)
     hidden = {module: sys.modules.pop(module) for module in loaded if module.partition(".")[0] in unneeded}
-    with tempfile.TemporaryDirectory() as place:
-        with tarfile.open(fileobj=io.BytesIO(packed)) as files:
-            files.extractall(place, filter="data")
-        sys.path.insert(0, place)
+    with unpacked(folder, repository, commit, *paths) as place:
+        sys.path.insert(0, str(place))
         sys.meta_path.insert(0, finder)
         try:
-            yield Path(place)
+            yield place
         finally:
             sys.meta_path.remove(finder)
-            sys.path.remove(place)
+            sys.path.remove(str(place))
             for module in set(sys.modules) - loaded:
                 del sys.modules[module]
             sys.modules.update(hidden)

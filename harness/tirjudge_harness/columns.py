@@ -10,8 +10,9 @@ import hashlib
 import json
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
+from tirjudge.http.protocol import problem_of
 from tirjudge.types import ChatMessage, Text
 from tirjudge_harness.benchmark import Row
 
@@ -98,8 +99,22 @@ def record(row: Row, column: str) -> dict[str, Any]:
 
 
 def conversation(row: Row, column: str) -> str | tuple[ChatMessage, ...]:
-    """Return a prompt: a string, or a list of messages."""
-    return text(row, column) if isinstance(row[column], str) else messages(row, column)
+    """Return a prompt: a string, or a list of messages. A string that is such a list as JSON is a list of messages."""
+    value = row[column]
+    if not isinstance(value, str) or _is_json_of_messages(value):
+        return messages(row, column)
+    return text(row, column)
+
+
+def _is_json_of_messages(value: str) -> bool:
+    """Whether a text is a list of messages as JSON. Other lists and objects are texts."""
+    if not value.lstrip().startswith("["):
+        return False
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        return False
+    return bool(found) and all(isinstance(one, dict) and {"role", "content"} <= one.keys() for one in found)
 
 
 def messages(row: Row, column: str) -> tuple[ChatMessage, ...]:
@@ -107,7 +122,15 @@ def messages(row: Row, column: str) -> tuple[ChatMessage, ...]:
     given = items(row, column)
     if not given:
         raise ValueError(f"{column}: expected at least one message, got none")
-    return tuple(ChatMessage.model_validate(message) for message in given)
+    found: list[ChatMessage] = []
+    for place, message in enumerate(given):
+        if not isinstance(message, dict):
+            raise _wrong(f"{column}[{place}]", message, wanted="a message with role and content")
+        try:
+            found.append(ChatMessage.model_validate(message))
+        except ValidationError as error:
+            raise ValueError(f"{column}[{place}]: {problem_of(error, model=ChatMessage).message}") from None
+    return tuple(found)
 
 
 def id_of(*texts: str) -> str:

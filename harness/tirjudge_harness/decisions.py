@@ -22,6 +22,11 @@ class JudgedExample:
     judgments: tuple[Judgment, ...] = ()
     """The judgments that the decisions come from. Empty: the decisions come from another program."""
 
+    @property
+    def has_verdict(self) -> bool:
+        """Whether a decision has a verdict."""
+        return any(decision.has_verdict for decision in self.decisions)
+
     def by_judgment(self) -> Iterator[tuple[Judgment, tuple[Decision, ...]]]:
         """Yield each judgment with its decisions: one decision per rollout, or one for the whole judgment."""
         start = 0

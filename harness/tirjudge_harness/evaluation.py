@@ -27,6 +27,10 @@ class EvaluationCounts:
 
     examples: int
     """Number of examples, including those without a judgment."""
+    unjudged: int
+    """Examples without a judgment."""
+    without_verdict: int
+    """Judged examples without a verdict in any decision."""
     marks: int
     """Number of comparison scores."""
     right: int
@@ -42,6 +46,11 @@ class EvaluationCounts:
     """Decisions from a forced verdict."""
     undecided: int
     """Decisions without a verdict."""
+
+    @property
+    def with_verdict(self) -> int:
+        """Number of examples with a verdict in at least one decision."""
+        return self.examples - self.unjudged - self.without_verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +204,8 @@ def _counts(marks: Sequence[ComparisonScore], *, judged: Sequence[JudgedExample]
     decisions = [decision for one in judged for decision in one.decisions]
     return EvaluationCounts(
         examples=len(judged),
+        unjudged=sum(not one.decisions for one in judged),
+        without_verdict=sum(bool(one.decisions) and not one.has_verdict for one in judged),
         marks=len(marks),
         right=results["right"],
         wrong=results["wrong"],

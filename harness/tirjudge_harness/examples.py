@@ -34,6 +34,19 @@ class ExampleMetadata:
     """Mode in which this example is judged. None: the mode of the run."""
 
 
+def model_facts(first: str, second: str) -> dict[str, str]:
+    """Return the facts of an example that name the models of its two responses."""
+    return {"model_a": first, "model_b": second}
+
+
+def models_of(outline: ExampleMetadata) -> tuple[str, str] | None:
+    """Return the models of the two responses of an example; None: the example does not name two models."""
+    first, second = outline.facts.get("model_a"), outline.facts.get("model_b")
+    if not (isinstance(first, str) and isinstance(second, str) and outline.num_responses == 2):
+        return None
+    return first, second
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Example:
     """An example with its texts."""

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tirjudge_harness.benchmark import Row
-from tirjudge_harness.examples import ExampleMetadata
+from tirjudge_harness.examples import models_of
 from tirjudge_harness.external import chosen
 from tirjudge_harness.items import InputError, as_input_error
-from tirjudge_harness.preferences import judged_in, preference_of
+from tirjudge_harness.preferences import judged_in, preference_of, preference_of_people
 from tirjudge_harness.row_files import is_row_file, read_rows
 from tirjudge_harness.statistics.ratings import ArenaScore, Battle
 
@@ -37,14 +37,10 @@ class Battles:
     found: list[Battle]
     num_without: int
     """Number of comparisons without a verdict."""
-
-
-def models_of(outline: ExampleMetadata) -> tuple[str, str] | None:
-    """Return the models of the two responses of an example; None: the example does not name two models."""
-    first, second = outline.facts.get("model_a"), outline.facts.get("model_b")
-    if not (isinstance(first, str) and isinstance(second, str) and outline.num_responses == 2):
-        return None
-    return first, second
+    num_unnamed: int = 0
+    """Number of examples that do not name two different models. They are left out."""
+    people: list[Battle] = field(default_factory=list)
+    """Labels of people on the examples of a run. Empty: the source has none."""
 
 
 def read_battles(source: Path) -> Battles:
@@ -77,23 +73,25 @@ def read_arena(path: Path) -> dict[str, ArenaScore]:
 
 
 def _of_run(source: Path) -> Battles:
-    found, num_without, num_named = [], 0, 0
-    for one in judged_in(source):
+    found, people, num_without, num_unnamed = [], [], 0, 0
+    judged = judged_in(source)
+    for one in judged:
         models = models_of(one.outline)
-        if models is None:
+        if models is None or models[0] == models[1]:
+            num_unnamed += 1
             continue
-        num_named += 1
-        preference = preference_of(one)
-        if preference is None:
-            num_without += 1
-        else:
-            found.append(Battle(first=models[0], second=models[1], credit=preference, cluster=one.outline.cluster))
-    if not num_named:
+        preference, label = preference_of(one), preference_of_people(one.outline)
+        num_without += preference is None
+        for given, into in ((preference, found), (label, people)):
+            if given is not None:
+                into.append(Battle(first=models[0], second=models[1], credit=given, cluster=one.outline.cluster))
+    if num_unnamed == len(judged):
         raise InputError(
-            f"{source}: no example names its models (facts model_a and model_b); give a run of mt-bench-human, or a CSV file "
-            "with the columns model_a, model_b and winner"
+            f"{source}: no example names two models; give a run on your own rows with the columns model_a and model_b (or "
+            "--model-a-column and --model-b-column), a run of mt-bench-human, or a CSV file with the columns model_a, "
+            "model_b and winner"
         )
-    return Battles(found=found, num_without=num_without)
+    return Battles(found=found, num_without=num_without, num_unnamed=num_unnamed, people=people)
 
 
 def _of_rows(path: Path) -> Battles:

@@ -274,6 +274,14 @@ class ColumnOptions:
     reference_column: Annotated[
         str | None, typer.Option(help="Column of reference answers for the judge. Default: found, or none.")
     ] = None
+    model_a_column: Annotated[
+        str | None,
+        typer.Option(help="Column of the model of the first response, for `bench rank`. Default: found, or none."),
+    ] = None
+    model_b_column: Annotated[
+        str | None,
+        typer.Option(help="Column of the model of the second response, for `bench rank`. Default: found, or none."),
+    ] = None
 
     @property
     def given(self) -> GivenColumns:
@@ -294,6 +302,8 @@ class ColumnOptions:
             id=self.id_column,
             subset=self.subset_column,
             reference=self.reference_column,
+            model_a=self.model_a_column,
+            model_b=self.model_b_column,
         )
 
 

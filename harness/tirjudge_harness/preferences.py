@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import fmean
 
 from tirjudge.right import ScoringRule, credit, scores_of
+from tirjudge.verdict import TIED
+from tirjudge_harness.benchmarks.human_votes import VOTES
 from tirjudge_harness.decisions import JudgedExample
-from tirjudge_harness.external import chosen, read_decisions
+from tirjudge_harness.examples import ExampleMetadata
+from tirjudge_harness.external import EVEN, chosen, read_decisions
 from tirjudge_harness.items import InputError
 from tirjudge_harness.run import load_run
 
@@ -34,6 +38,18 @@ def preference_of(judged: JudgedExample) -> float | None:
         return None
     counted = credit(judged.decisions, (0, 1), right=frozenset({0}), mode=judged.mode, counting=_OVER_ORDERS)
     return None if counted is None or counted[0] == "none" else counted[1]
+
+
+def preference_of_people(outline: ExampleMetadata) -> float | None:
+    """Return people's preference among the two responses of an example, from its votes or its label: 1 for the first, 0 for
+    the second, 0.5 for a tie. None: no label, or not two responses."""
+    if outline.num_responses != 2:
+        return None
+    if votes := outline.facts.get(VOTES):
+        return fmean(0.5 if vote == TIED else 1.0 - vote for vote in votes)
+    if outline.facts.get(EVEN):
+        return 0.5
+    return 1.0 - outline.correct[0] if len(outline.correct) == 1 else None
 
 
 def score_of(judged: JudgedExample, *, response: int) -> float | None:

@@ -7,7 +7,7 @@ its choice in all judged orders; orders that disagree are a tie. A missing verdi
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from statistics import fmean
@@ -16,7 +16,7 @@ from tirjudge.right import choices_by_order, scores_of
 from tirjudge.types import ChatMessage, Mode
 from tirjudge.verdict import TIED
 from tirjudge_harness.decisions import JudgedExample
-from tirjudge_harness.examples import Example, ExampleMetadata, example
+from tirjudge_harness.examples import Example, ExampleMetadata, example, model_facts
 
 VOTES = "votes"
 
@@ -30,9 +30,9 @@ def voted(
     subset: str,
     cluster: str | None = None,
     models: tuple[str, str] | None = None,
+    tags: Mapping[str, str] | None = None,
 ) -> Example:
     """Return an example with one vote: 0, 1 or `TIED`. `models`: names of the models that wrote the responses."""
-    names = {} if models is None else dict(zip(("model_a", "model_b"), models, strict=True))
     return example(
         id=id,
         prompt=prompt,
@@ -40,7 +40,8 @@ def voted(
         correct=_preferred([vote]),
         subset=subset,
         cluster=cluster,
-        facts={VOTES: [vote], **names},
+        tags=tags,
+        facts={VOTES: [vote], **({} if models is None else model_facts(*models))},
     )
 
 

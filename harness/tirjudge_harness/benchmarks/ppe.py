@@ -7,24 +7,23 @@ The authors sampled the pairs. A pair that was sampled twice counts twice. `ppe`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from statistics import fmean
+from operator import itemgetter
 
 from tirjudge.right import scores_of
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import Benchmark, HubSource, Row
 from tirjudge_harness.benchmarks.ppe_curves import (
-    Score,
+    Correct,
+    Scores,
     area_under_roc,
     best_of_k,
     ideal_best_of_k,
     loss,
-    mean_curve,
 )
 from tirjudge_harness.columns import conversation, items, name, text, truths, wholes
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import Example, ExampleMetadata, example
-from tirjudge_harness.metric_tree import FormulaMetric, Mean, cells_by
+from tirjudge_harness.metric_tree import FormulaMetric, FormulaOfMeans, Mean, cells_by
 
 SETS = {
     part: HubSource(
@@ -42,6 +41,9 @@ SETS = {
         ("ifeval", "IFEval", "a4f7fae2443d96529dee6b65863a816a051b3a4d"),
     )
 }
+POINTS = (1, 2, 4, 8, 16)
+"""Numbers of responses whose points of the curve are metrics. The whole curve counts in `best of any k` and `loss`."""
+
 COLUMNS = ("question_id", "model_name", "prompt", "scores", "sampled_conflict_pairs", "response_1")
 
 
@@ -92,41 +94,48 @@ def _all_responses(row: Row, part: str) -> Example:
     )
 
 
-def _metric(title: str, compute: Callable[[Sequence[JudgedExample]], float | None]) -> Mean:
-    """Return a metric with one value per data set, and their mean."""
+def _metric(
+    title: str,
+    each: Callable[[Scores, Correct], Sequence[float] | None],
+    value: Callable[[Sequence[float]], float] = itemgetter(0),
+) -> Mean:
+    """Return a metric with one value per data set, and their mean.
+
+    Args:
+        title: name of the metric.
+        each: return numbers for one prompt, from the scores and the correctness of its responses.
+        value: return the metric from the means of these numbers over prompts.
+    """
+
+    def of_example(one: JudgedExample) -> Sequence[float] | None:
+        return each(*_scored(one)) if one.decisions else None
 
     def of_set(part: str) -> FormulaMetric:
+        compute = FormulaOfMeans(each=of_example, value=value)
         return FormulaMetric(name=f"{title}: {part}", compute=compute, holds=lambda one: one.outline.subset == part)
 
     return Mean(name=title, parts=tuple(map(of_set, SETS)))
 
 
-def _scored(judged: Sequence[JudgedExample]) -> list[tuple[tuple[Score, ...], tuple[bool, ...]]]:
-    """Return the scores and the correctness of the responses to each judged prompt."""
-    found: list[tuple[tuple[Score, ...], tuple[bool, ...]]] = []
-    for one in judged:
-        if one.decisions:
-            scores, indexes = scores_of(one.decisions, expected=False), range(one.outline.num_responses)
-            right = tuple(index in one.outline.correct for index in indexes)
-            found.append((tuple(scores.get(index) for index in indexes), right))
-    return found
+def _scored(one: JudgedExample) -> tuple[Scores, Correct]:
+    """Return the scores and the correctness of the responses to a judged prompt."""
+    scores, indexes = scores_of(one.decisions, expected=False), range(one.outline.num_responses)
+    right = frozenset(one.outline.correct)
+    return tuple(scores.get(index) for index in indexes), tuple(index in right for index in indexes)
 
 
-def mean_area(judged: Sequence[JudgedExample]) -> float | None:
-    """Return the mean area under the ROC curve over prompts; None if no prompt has right and wrong responses."""
-    areas = [area for scored in _scored(judged) if (area := area_under_roc(*scored)) is not None]
-    return fmean(areas) if areas else None
+def _area(scores: Scores, correct: Correct) -> tuple[float] | None:
+    area = area_under_roc(scores, correct)
+    return None if area is None else (area,)
 
 
-def of_curve(
-    judged: Sequence[JudgedExample], *, figure: Callable[[Sequence[float], Sequence[float]], float]
-) -> float | None:
-    """Compute a metric from the mean curve over prompts and the ideal curve. None: no prompt was judged."""
-    scored = _scored(judged)
-    if not scored:
-        return None
-    curve = mean_curve([best_of_k(scores, correct) for scores, correct in scored])
-    return figure(curve, mean_curve([ideal_best_of_k(correct) for _, correct in scored]))
+def _best_of(k: int) -> Mean:
+    """Return the metric of one point of the curve. A prompt with fewer responses does not count."""
+
+    def each(scores: Scores, correct: Correct) -> tuple[float] | None:
+        return (best_of_k(scores, correct)[k - 1],) if len(scores) >= k else None
+
+    return _metric(f"best of {k}", each)
 
 
 ACCURACY = Mean(name="average", parts=cells_by("subset", tuple(SETS)))
@@ -151,10 +160,11 @@ BEST_OF_K = Benchmark(
     modes=(Mode.POINTWISE,),
     compared=sampled_pairs,
     sheet=(
-        _metric("area under ROC", mean_area),
-        _metric("best of all", partial(of_curve, figure=lambda curve, ideal: curve[-1])),
-        _metric("best of any k", partial(of_curve, figure=lambda curve, ideal: max(curve))),
-        _metric("loss", partial(of_curve, figure=loss)),
+        _metric("area under ROC", _area),
+        _metric("best of all", lambda scores, correct: best_of_k(scores, correct)[-1:]),
+        _metric("best of any k", best_of_k, max),
+        _metric("loss", lambda scores, correct: (loss(best_of_k(scores, correct), ideal_best_of_k(correct)),)),
+        *map(_best_of, POINTS),
         ACCURACY,
     ),
 )

@@ -16,6 +16,9 @@ from statistics import fmean
 
 Score = float | None
 """Score of a response. None: no verdict, which ranks below all scores."""
+Scores = tuple[Score, ...]
+Correct = tuple[bool, ...]
+"""Whether each response is right."""
 
 
 def area_under_roc(scores: Sequence[Score], correct: Sequence[bool]) -> float | None:
@@ -34,7 +37,7 @@ def area_under_roc(scores: Sequence[Score], correct: Sequence[bool]) -> float | 
 
 
 @lru_cache(maxsize=1 << 13)
-def best_of_k(scores: tuple[Score, ...], correct: tuple[bool, ...]) -> tuple[float, ...]:
+def best_of_k(scores: Scores, correct: Correct) -> tuple[float, ...]:
     """Return the probability that the highest-scoring of k random responses is right, for k from 1 to their number."""
     num = len(scores)
     order = sorted(zip(_ranked(scores), correct, strict=True), key=lambda pair: -pair[0])
@@ -53,11 +56,6 @@ def best_of_k(scores: tuple[Score, ...], correct: tuple[bool, ...]) -> tuple[flo
 def ideal_best_of_k(correct: Sequence[bool]) -> tuple[float, ...]:
     """Return the curve of a perfect judge: the probability that k random responses contain a right one."""
     return best_of_k(tuple(float(is_right) for is_right in correct), tuple(correct))
-
-
-def mean_curve(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Return the mean of several curves, up to the length of the shortest."""
-    return tuple(fmean(values) for values in zip(*curves, strict=False))
 
 
 def loss(curve: Sequence[float], ideal: Sequence[float]) -> float:

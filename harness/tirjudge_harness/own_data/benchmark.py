@@ -8,7 +8,7 @@ from tirjudge.right import scores_of
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import BENCHMARKS, Benchmark, every_pair
 from tirjudge_harness.decisions import JudgedExample
-from tirjudge_harness.examples import ExampleMetadata
+from tirjudge_harness.examples import ExampleMetadata, models_of
 from tirjudge_harness.metric_tree import FormulaMetric, MeanMetric, Node, cells_by
 from tirjudge_harness.own_data.mapping import ColumnMapping
 from tirjudge_harness.own_data.rows import RATING
@@ -60,8 +60,11 @@ def own_benchmark(columns: ColumnMapping, *, name: str, outlines: Sequence[Examp
 
 
 def _compared(outline: ExampleMetadata, mode: Mode) -> list[tuple[int, ...]]:
-    """Return the comparisons of an example. An example without a right response has none."""
-    return every_pair(outline, mode) if outline.correct else []
+    """Return the comparisons of an example. One without a right response has none, unless it names two models, whose
+    ranking also counts the pairs that people call a tie."""
+    if outline.correct:
+        return every_pair(outline, mode)
+    return [(0, 1)] if models_of(outline) is not None else []
 
 
 def _of_labels(subsets: Sequence[str]) -> tuple[Node, ...]:
@@ -73,23 +76,25 @@ def _of_ratings(subsets: Sequence[str]) -> tuple[Node, ...]:
     def of(value: Callable[[Ranks], float | None]) -> Callable[[Sequence[JudgedExample]], float | None]:
         return lambda judged: value(_ranks(judged))
 
-    def in_subset(subset: str) -> Callable[[JudgedExample], bool]:
-        return lambda judged: judged.outline.subset == subset
+    def scored_in(subset: str) -> Callable[[JudgedExample], bool]:
+        return lambda judged: judged.outline.subset == subset and _is_scored(judged)
 
-    figures: list[Node] = [
-        FormulaMetric(name=PAIRS_RANKED_RIGHT, compute=of(lambda ranks: ranks.pair_accuracy)),
-        FormulaMetric(name="pairs of one prompt ranked right", compute=_within_prompts),
-        FormulaMetric(name="Spearman's rho x 100", compute=of(lambda ranks: ranks.spearman), bounded=False),
-        FormulaMetric(name="Kendall's tau-b x 100", compute=of(lambda ranks: ranks.kendall), bounded=False),
-    ]
-    for subset in subsets if len(subsets) > 1 else ():
-        accuracy = of(lambda ranks: ranks.pair_accuracy)
-        figures.append(FormulaMetric(name=f"pairs of {subset}", compute=accuracy, holds=in_subset(subset)))
-    return tuple(figures)
+    accuracy = of(lambda ranks: ranks.pair_accuracy)
+    spearman, kendall = of(lambda ranks: ranks.spearman), of(lambda ranks: ranks.kendall)
+    return (
+        FormulaMetric(name=PAIRS_RANKED_RIGHT, compute=accuracy, holds=_is_scored),
+        FormulaMetric(name="pairs of one prompt ranked right", compute=_within_prompts, holds=_is_scored),
+        FormulaMetric(name="Spearman's rho x 100", compute=spearman, holds=_is_scored, bounded=False),
+        FormulaMetric(name="Kendall's tau-b x 100", compute=kendall, holds=_is_scored, bounded=False),
+        *(
+            FormulaMetric(name=f"pairs of {subset}", compute=accuracy, holds=scored_in(subset))
+            for subset in (subsets if len(subsets) > 1 else ())
+        ),
+    )
 
 
 def _ranks(judged: Sequence[JudgedExample]) -> Ranks:
-    """Compare the judge's scores with the ratings. Examples without a score are left out."""
+    """Compare the judge's scores with the ratings."""
     pairs = [(score, one.outline.facts[RATING]) for one in judged if (score := _score(one)) is not None]
     return ranks_of([score for score, _ in pairs], [rating for _, rating in pairs])
 
@@ -106,3 +111,8 @@ def _within_prompts(judged: Sequence[JudgedExample]) -> float | None:
 
 def _score(one: JudgedExample) -> float | None:
     return scores_of(one.decisions, expected=False).get(0)
+
+
+def _is_scored(one: JudgedExample) -> bool:
+    """Whether the judge gave a score. Examples without a score are in no figure of a file with ratings."""
+    return _score(one) is not None

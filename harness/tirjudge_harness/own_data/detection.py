@@ -51,6 +51,16 @@ RATINGS = (
 
 IDS = ("id", "uid", "uuid", "example_id", "item_id", "pair_id", "row_id")
 SUBSETS = ("subset", "category", "task_type")
+MODELS = (
+    ("model_a", "model_b"), ("model_1", "model_2"), ("model1", "model2"), ("model_name_a", "model_name_b"),
+    ("model_a_name", "model_b_name"), ("response_a_model", "response_b_model"), ("generator_a", "generator_b"),
+    ("generator_1", "generator_2"),
+)  # fmt: skip
+"""Normalized names of columns with the models of the first and the second response."""
+
+MODELS_OF_PAIRS = (("chosen_model", "rejected_model"), ("model_chosen", "model_rejected"))
+"""The same for a right and a wrong response."""
+
 REFERENCES = ("reference", "reference_answer", "gold", "gold_answer", "ground_truth", "expected_answer")
 
 _NUMBERED = re.compile(
@@ -117,6 +127,7 @@ class OwnTable:
         """Raise InputError if a given column does not exist."""
         single = {"--chosen-column": given.chosen, "--rejected-column": given.rejected, "--id-column": given.id}
         single |= {"--subset-column": given.subset, "--reference-column": given.reference}
+        single |= {"--model-a-column": given.model_a, "--model-b-column": given.model_b}
         named = [(option, name) for option, name in single.items() if name is not None]
         named += [("--prompt-column", name) for name in given.prompt]
         named += [("--response-column", name) for name in given.responses]
@@ -141,6 +152,7 @@ def find_mapping(table: OwnTable, given: GivenColumns) -> ColumnMapping:
         return ColumnMapping(layout="neutral", prompt=("prompt",), responses=("responses",), id="id")
     layout = _layout(table, given)
     layout = layout.model_copy(update=_texts(table, given, layout=layout))
+    layout = layout.model_copy(update={"models": _models(table, given, layout=layout)})
     structured = tuple(name for name in table.structured if name in layout.used)
     layout = layout.model_copy(update={"structured": structured})
     if layout.layout == "chosen_rejected":
@@ -255,6 +267,31 @@ def _texts(table: OwnTable, given: GivenColumns, *, layout: ColumnMapping) -> di
         "subset": only("--subset-column", given.subset, SUBSETS),
         "reference": only("--reference-column", given.reference, REFERENCES),
     }
+
+
+def _models(table: OwnTable, given: GivenColumns, *, layout: ColumnMapping) -> tuple[str, ...]:
+    """Return the columns with the models of two responses. Empty: no columns, or not two responses.
+
+    Raises:
+        InputError: one of two columns is given, or the columns are not clear.
+    """
+    named = tuple(name for name in (given.model_a, given.model_b) if name is not None)
+    has_pairs = layout.layout == "chosen_rejected" or (layout.layout == "labeled" and len(layout.responses) <= 2)
+    if len(named) == 1 or (named and not has_pairs):
+        raise InputError(
+            f"--model-a-column and --model-b-column: give both, for rows with two responses; got {listed(named)}, and the "
+            f"responses are in {listed([name for name in (layout.chosen, layout.rejected, *layout.responses) if name])}"
+        )
+    if named or not has_pairs:
+        return named
+    pairs = [table.among(pair) for pair in (MODELS_OF_PAIRS if layout.chosen is not None else MODELS)]
+    found = [tuple(pair) for pair in pairs if len(pair) == 2 and not set(pair) & set(layout.used)]
+    if len(found) > 1:
+        raise table.refusal(
+            f"several columns can be the models: {listed([*chain(*found)])}",
+            fix="give --model-a-column and --model-b-column",
+        )
+    return found[0] if found else ()
 
 
 def _prompt(table: OwnTable, *, layout: ColumnMapping) -> tuple[str, ...]:

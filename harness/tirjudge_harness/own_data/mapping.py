@@ -41,6 +41,9 @@ class GivenColumns:
     id: str | None = None
     subset: str | None = None
     reference: str | None = None
+    model_a: str | None = None
+    """Column with the name of the model that wrote the first response."""
+    model_b: str | None = None
 
     @property
     def layout_options(self) -> list[str]:
@@ -75,12 +78,15 @@ class ColumnMapping(StoredModel):
     """Column of the subsets. None: no subsets."""
     reference: str | None = None
     """Column of the reference answers. None: no references."""
+    models: tuple[str, ...] = ()
+    """Two columns: the models that wrote the first and the second response. Empty: the models are not named."""
 
     @property
     def used(self) -> list[str]:
         """All columns of the mapping."""
         single = (self.chosen, self.rejected, self.id, self.subset, self.reference)
-        return [*self.prompt, *self.responses, *self.labels, *(name for name in single if name is not None)]
+        given = [name for name in single if name is not None]
+        return [*self.prompt, *self.responses, *self.labels, *given, *self.models]
 
 
 def label_values_of(options: Sequence[str]) -> dict[str, str] | None:

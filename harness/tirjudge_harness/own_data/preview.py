@@ -67,6 +67,8 @@ def _meanings(columns: ColumnMapping) -> Iterator[tuple[str, str]]:
         yield "subset", columns.subset
     if columns.reference is not None:
         yield "reference", columns.reference
+    if columns.models:
+        yield "models", ", ".join(f"{label_of(index)} = {name}" for index, name in enumerate(columns.models))
 
 
 def shown_example(one: Example) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from tirjudge.types import MAX_RESPONSES, ChatMessage, label_of
 from tirjudge.verdict import TIED
 from tirjudge_harness.benchmark import Row
 from tirjudge_harness.columns import id_of
-from tirjudge_harness.examples import Example, example
+from tirjudge_harness.examples import Example, example, model_facts
 from tirjudge_harness.external import EVEN
 from tirjudge_harness.neutral import neutral_example
 from tirjudge_harness.own_data.cells import Reply, is_empty, prompt_in, replies_in, text_in
@@ -48,7 +48,12 @@ def own_example(row: Row, *, columns: ColumnMapping, number: int) -> Example | N
     prompt, responses, num_chosen = _texts(row, columns)
     if columns.layout == "chosen_rejected":
         return _example(
-            row, columns, prompt=prompt, responses=responses, correct=range(num_chosen), facts={ROW: number}
+            row,
+            columns,
+            prompt=prompt,
+            responses=responses,
+            correct=range(num_chosen),
+            facts={ROW: number},
         )
     if columns.layout == "rated":
         ratings = [_rating(row, column, values=columns.label_values) for column in columns.labels]
@@ -138,6 +143,13 @@ def _raters(labels: Sequence[float | None]) -> dict[str, Any]:
     return {RATERS: list(labels)} if len(labels) > 1 else {}
 
 
+def _models(row: Row, columns: ColumnMapping, *, num_responses: int) -> dict[str, str]:
+    """Return the facts that name the models of two responses. Empty: a cell is empty, or there are not two responses."""
+    if not columns.models or num_responses != 2 or any(is_empty(row.get(name)) for name in columns.models):
+        return {}
+    return model_facts(*(text_in(row, name).strip() for name in columns.models))
+
+
 def _example(
     row: Row,
     columns: ColumnMapping,
@@ -155,13 +167,14 @@ def _example(
         None if name is None or is_empty(row.get(name)) else text_in(row, name)
         for name in (columns.subset, columns.reference)
     )
+    models = _models(row, columns, num_responses=len(responses))
     made = example(
-        id=id_of(shown, *responses) if columns.id is None else text_in(row, columns.id),
+        id=id_of(shown, *responses, *models.values()) if columns.id is None else text_in(row, columns.id),
         prompt=prompt,
         responses=responses,
         correct=tuple(correct),
         subset=subset or "",
-        facts=facts,
+        facts={**facts, **models},
     )
     return replace(made, reference=reference)
 

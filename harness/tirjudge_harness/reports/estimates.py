@@ -8,9 +8,9 @@ from pathlib import Path
 from statistics import fmean
 
 from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.examples import models_of
 from tirjudge_harness.human_labels import HumanLabels, read_labels
 from tirjudge_harness.items import as_input_error
-from tirjudge_harness.model_battles import models_of
 from tirjudge_harness.preferences import judged_in, preference_of, score_of
 from tirjudge_harness.reports.tables import Column, Kind, ReportTable, TableEntry, TableRow, row
 from tirjudge_harness.statistics.agreement import agreement_of
@@ -18,6 +18,7 @@ from tirjudge_harness.statistics.intervals import Estimate
 from tirjudge_harness.statistics.prediction_powered import (
     MIN_LABELED,
     PredictionPowered,
+    labels_alone,
     prediction_powered,
     surprises_of,
 )
@@ -47,10 +48,20 @@ class _Quantity:
     is_share: bool
 
     @property
+    def clusters(self) -> list[str]:
+        """Prompt of each example."""
+        return [one.outline.cluster for one in self.judged]
+
+    @property
     def num_labeled(self) -> int:
         """Number of prompts with labels."""
-        labeled = zip(self.judged, self.labels, strict=True)
-        return len({one.outline.cluster for one, label in labeled if label is not None})
+        labeled = zip(self.clusters, self.labels, strict=True)
+        return len({cluster for cluster, label in labeled if label is not None})
+
+    @property
+    def has_verdict(self) -> bool:
+        """Whether the judge gave a verdict on one of the examples."""
+        return any(verdict is not None for verdict in self.verdicts)
 
 
 def estimate_table(source: Path, *, labels: Path) -> ReportTable:
@@ -58,32 +69,34 @@ def estimate_table(source: Path, *, labels: Path) -> ReportTable:
 
     Preferences give the share of examples whose first response people prefer, and the share of comparisons that each model
     wins, if the examples name models. Scores give the mean score of each labeled response, and the difference of the first
-    two. Quantities after the first that have too few labels are left out, with a note.
+    two. A quantity with too few labels is left out. One without a verdict has the mean of the labels alone. Notes name them.
 
     Raises:
-        InputError: the source or the labels cannot be read, they do not match, or the first quantity has too few labels.
+        InputError: the source or the labels cannot be read, they do not match, or no quantity has enough labels and a
+            verdict.
     """
     judged = judged_in(source)
     given = read_labels(labels)
     given.check(judged, path=labels)
-    first, *others = _preferences(judged, given) if given.kind == "preference" else _scores(judged, given)
-    quantities = [first, *(one for one in others if one.num_labeled >= MIN_LABELED)]
-    rows, notes = [], _left_out([one for one in others if one.num_labeled < MIN_LABELED])
-    for quantity in quantities:
-        clusters = [one.outline.cluster for one in quantity.judged]
+    quantities = _preferences(judged, given) if given.kind == "preference" else _scores(judged, given)
+    enough = [one for one in quantities if one.num_labeled >= MIN_LABELED]
+    if not any(one.has_verdict for one in enough):
+        enough = quantities[:1]  # which raises an error that says what is missing
+    rows, notes = [], _left_out([one for one in quantities if one not in enough])
+    for quantity in enough:
+        if len(enough) > 1 and not quantity.has_verdict:
+            rows.append(_row_of_people(quantity))
+            notes.append(f"{quantity.name}: the judge gave no verdict, so the labels of people count alone.")
+            continue
         with as_input_error(f"{labels}, {quantity.name}"):
             verdicts, num_without = _filled(quantity.verdicts)
-            found = prediction_powered(quantity.labels, verdicts, clusters=clusters, is_share=quantity.is_share)
+            found = prediction_powered(
+                quantity.labels, verdicts, clusters=quantity.clusters, is_share=quantity.is_share
+            )
         rows.append(_row(quantity, found))
         if num_without:
             notes.append(f"{quantity.name}: {num_without:,} examples without a verdict count as the mean verdict.")
-        surprises = surprises_of(
-            [label is not None for label in quantity.labels],
-            verdicts,
-            subsets=[one.outline.subset for one in quantity.judged],
-            clusters=clusters,
-        )
-        notes += [f"WARNING, {quantity.name}: labels are not a random sample: {one}." for one in surprises]
+        notes += _warnings(quantity, verdicts)
     return ReportTable(
         title=f"{source.name}: {given.num_rows:,} labels of people, {len(judged):,} examples",
         columns=COLUMNS,
@@ -105,19 +118,24 @@ def _left_out(few: Sequence[_Quantity]) -> list[str]:
     return [f"Left out, fewer than {MIN_LABELED} prompts with labels: {'; '.join(named)}."] if named else []
 
 
+def _warnings(quantity: _Quantity, verdicts: Sequence[float]) -> list[str]:
+    """Return what shows that the labeled examples are not a random sample. Empty: nothing."""
+    surprises = surprises_of(
+        [label is not None for label in quantity.labels],
+        verdicts,
+        subsets=[one.outline.subset for one in quantity.judged],
+        clusters=quantity.clusters,
+    )
+    return [f"WARNING, {quantity.name}: labels are not a random sample: {one}." for one in surprises]
+
+
 def _row(quantity: _Quantity, found: PredictionPowered) -> TableRow:
-    scale = 100 if quantity.is_share else 1
-    kind: Kind = "percent" if quantity.is_share else "number"
-
-    def entry(estimate: Estimate) -> TableEntry:
-        ends = None if estimate.interval is None else (scale * estimate.interval[0], scale * estimate.interval[1])
-        return TableEntry(value=None if estimate.value is None else scale * estimate.value, interval=ends, kind=kind)
-
+    judge = _entry(Estimate(value=found.judge, num=found.corrected.num, interval=None), of=quantity)
     return row(
         quantity.name,
-        entry(found.people),
-        TableEntry(value=scale * found.judge, kind=kind),
-        entry(found.corrected),
+        _entry(found.people, of=quantity),
+        judge,
+        _entry(found.corrected, of=quantity),
         found.people.num,
         found.corrected.num,
         found.num_effective,
@@ -125,6 +143,21 @@ def _row(quantity: _Quantity, found: PredictionPowered) -> TableRow:
         found.tuning,
         ours=True,
     )
+
+
+def _row_of_people(quantity: _Quantity) -> TableRow:
+    """Return the row of a quantity without a verdict."""
+    people = labels_alone(quantity.labels, clusters=quantity.clusters, is_share=quantity.is_share)
+    values = (_entry(people, of=quantity), None, None, people.num, len(quantity.labels), None, None, None)
+    return row(quantity.name, *values, ours=True)
+
+
+def _entry(estimate: Estimate, *, of: _Quantity) -> TableEntry:
+    """Return an estimate as an entry; a share is in percent."""
+    scale = 100 if of.is_share else 1
+    kind: Kind = "percent" if of.is_share else "number"
+    ends = None if estimate.interval is None else (scale * estimate.interval[0], scale * estimate.interval[1])
+    return TableEntry(value=None if estimate.value is None else scale * estimate.value, interval=ends, kind=kind)
 
 
 def _preferences(judged: Sequence[JudgedExample], given: HumanLabels) -> list[_Quantity]:
@@ -214,7 +247,7 @@ def _agreement(quantity: _Quantity, *, kind: str) -> list[str]:
     found = agreement_of(
         [_named(verdict) for verdict in quantity.verdicts],
         [_named(label) for label in quantity.labels],
-        clusters=[one.outline.cluster for one in quantity.judged],
+        clusters=quantity.clusters,
     )
     if found.same.value is None:
         return []

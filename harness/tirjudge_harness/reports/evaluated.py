@@ -35,7 +35,7 @@ def evaluation_table(evaluation: Evaluation, *, title: str) -> ReportTable:
             )
             for one, other in shown
         ),
-        notes=(_counted(evaluation), selective_line(evaluation.selective)),
+        notes=(_counted(evaluation), *([selective_line(evaluation.selective)] if evaluation.marks else [])),
     )
 
 
@@ -73,6 +73,11 @@ def _agreement(name: str, agreement: Agreement) -> TableRow:
 def _counted(evaluation: Evaluation) -> str:
     counts = evaluation.counts
     forced = f"; {counts.forced} of {counts.decisions} decisions forced" if counts.forced else ""
+    if not counts.marks and not counts.missing:
+        return (
+            f"{counts.examples} examples without comparisons: {counts.with_verdict} with a verdict, "
+            f"{counts.without_verdict} without a verdict, {counts.unjudged} not judged{forced}"
+        )
     return (
         f"{counts.marks} comparisons of {counts.examples} examples: {counts.right} right, {counts.wrong} wrong, "
         f"{counts.ties} ties, {counts.no_verdict} without a verdict; {counts.missing} missing{forced}"

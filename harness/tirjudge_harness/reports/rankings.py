@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tirjudge_harness.items import InputError, as_input_error
-from tirjudge_harness.model_battles import read_arena, read_battles
+from tirjudge_harness.model_battles import Battles, read_arena, read_battles
 from tirjudge_harness.reports.tables import Column, ReportTable, TableEntry, TableRow, percent_of, row
 from tirjudge_harness.statistics.ratings import (
     MEAN_RATING,
+    MIN_COMMON_MODELS,
     ArenaScore,
+    Battle,
     Ratings,
     SystemAgreement,
     agreement_with_arena,
     ratings_of,
+    rows_correlation,
 )
 
 COLUMNS = (
@@ -23,8 +26,22 @@ COLUMNS = (
     Column(key="value", title="Rating (95 %)", kind="number", ends=True),
     Column(key="wins", title="Wins, % (95 %)", ends=True),
     Column(key="num", title="n", kind="count"),
-    Column(key="arena", title="Arena", kind="number", ends=True),
+    Column(key="arena", title="People", kind="number", ends=True),
 )
+
+
+ARENA, VOTES = "arena", "people's labels"
+"""Names of the two sources of people's ratings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _People:
+    """Ratings of people, and the agreement with them."""
+
+    name: str
+    """`ARENA` or `VOTES`."""
+    scores: Mapping[str, ArenaScore]
+    agreement: SystemAgreement
 
 
 def ranking_table(source: Path, *, arena: Path | None) -> ReportTable:
@@ -32,7 +49,7 @@ def ranking_table(source: Path, *, arena: Path | None) -> ReportTable:
 
     Args:
         source: folder of a run whose examples name their models, or a file of verdicts.
-        arena: file with people's ratings. None: no comparison.
+        arena: file with people's ratings. None: people's ratings from the labels of the run, if they rate three models.
 
     Raises:
         InputError: a file cannot be read, or models cannot be rated or compared.
@@ -40,19 +57,56 @@ def ranking_table(source: Path, *, arena: Path | None) -> ReportTable:
     battles = read_battles(source)
     with as_input_error(source):
         ratings = ratings_of(battles.found)
-    people = {} if arena is None else read_arena(arena)
-    agreement = None if arena is None else _agreement(ratings, people, path=arena)
     notes = [
         f"{len(battles.found):,} verdicts on {ratings.num_clusters:,} prompts; {battles.num_without:,} without a verdict."
     ]
-    if agreement is not None and agreement.missing:
-        notes.append(f"Not in {arena}: {', '.join(agreement.missing)}.")
+    if battles.num_unnamed:
+        notes.append(f"{battles.num_unnamed:,} examples left out, because they do not name two different models.")
+    people = None
+    try:
+        people = _of_arena(ratings, arena) if arena is not None else _of_labels(ratings, battles.people)
+    except ImportError:
+        if arena is not None:
+            raise InputError("--arena needs scipy: pip install 'tirjudge[bench]'") from None
+        notes.append("Agreement with people's labels needs scipy: pip install 'tirjudge[bench]'.")
+    except InputError as error:
+        if arena is not None:
+            raise
+        notes.append(f"No agreement with people's labels: {error}.")
+    if people is not None and people.agreement.missing:
+        where = arena if arena is not None else VOTES
+        notes.append(f"Not in {where}: {', '.join(people.agreement.missing)}.")
     return ReportTable(
         title=f"{source.name}: {len(ratings.models)} models",
         columns=COLUMNS,
-        rows=(*_models(ratings, people), *_figures(ratings, agreement)),
+        rows=(
+            *_models(ratings, {} if people is None else people.scores),
+            *_figures(ratings, people),
+            *_rows_figure(battles),
+        ),
         notes=(*notes, *_READING),
     )
+
+
+def _of_arena(ratings: Ratings, path: Path) -> _People:
+    scores = read_arena(path)
+    with as_input_error(path):
+        return _People(name=ARENA, scores=scores, agreement=agreement_with_arena(ratings, scores))
+
+
+def _of_labels(ratings: Ratings, labels: Sequence[Battle]) -> _People | None:
+    """Return the ratings by the labels of people. None: there are no labels, or fewer than three models.
+
+    Raises:
+        InputError: the labels do not rate the models.
+    """
+    if not labels or len(ratings.models) < MIN_COMMON_MODELS:
+        return None
+    with as_input_error():
+        found = ratings_of(labels)
+        # Ratings of models with equal results differ in their last digits.
+        scores = {one.name: ArenaScore(score=round(one.rating, 6), interval=one.interval) for one in found.models}
+        return _People(name=VOTES, scores=scores, agreement=agreement_with_arena(ratings, scores))
 
 
 _READING = (
@@ -60,6 +114,8 @@ _READING = (
     "prompts.",
     "Separability: share of pairs of models whose intervals do not overlap. Agreement with confidence: mean over pairs of 1 "
     "if both tables separate the pair in the same order, -1 in opposite orders, 0 otherwise (arXiv:2406.11939).",
+    "Pair rank Brier score: mean squared error of the share of resamples in which a model is above another; 0 is best. "
+    "Row-wise Pearson: mean over models of the correlation of their win rates against each opponent.",
 )
 
 
@@ -71,30 +127,31 @@ def _models(ratings: Ratings, people: Mapping[str, ArenaScore]) -> Iterator[Tabl
         yield row(one.name, rating, percent_of(one.wins), one.wins.num, arena, ours=True)
 
 
-def _figures(ratings: Ratings, agreement: SystemAgreement | None) -> Iterator[TableRow]:
+def _figures(ratings: Ratings, people: _People | None) -> Iterator[TableRow]:
     if (apart := ratings.separability) is not None:
         yield _figure("separability, %", TableEntry(value=100 * apart, kind="percent"))
-    if agreement is None:
+    if people is None:
         return
-    for name, found in (
-        ("Spearman's correlation with arena", agreement.spearman),
-        ("Kendall's tau-b with arena", agreement.kendall),
-    ):
-        yield _figure(name, TableEntry(value=found.value, interval=found.interval), num=found.num)
+    agreement = people.agreement
+    for name, found in (("Spearman's correlation", agreement.spearman), ("Kendall's tau-b", agreement.kendall)):
+        yield _figure(
+            f"{name} with {people.name}", TableEntry(value=found.value, interval=found.interval), num=found.num
+        )
     pairs = replace(percent_of(agreement.pairs), kind="percent")
-    yield _figure("pairs of models in the order of arena, %", pairs, num=agreement.pairs.num)
+    yield _figure(f"pairs of models in the order of {people.name}, %", pairs, num=agreement.pairs.num)
     if agreement.with_confidence is not None:
         entry = TableEntry(value=100 * agreement.with_confidence, kind="percent")
         yield _figure("agreement with confidence, %", entry, num=agreement.spearman.num)
+    if agreement.brier is not None:
+        yield _figure("pair rank Brier score", TableEntry(value=agreement.brier), num=agreement.spearman.num)
+
+
+def _rows_figure(battles: Battles) -> Iterator[TableRow]:
+    """Yield the row-wise correlation with the labels of people on the same examples, if it has a value."""
+    found = rows_correlation(battles.found, battles.people)
+    if found.value is not None:
+        yield _figure(f"row-wise Pearson with {VOTES}", TableEntry(value=found.value), num=found.num)
 
 
 def _figure(name: str, entry: TableEntry, *, num: int | None = None) -> TableRow:
     return row(name, entry, None, num, None, ours=True)
-
-
-def _agreement(ratings: Ratings, people: Mapping[str, ArenaScore], *, path: Path) -> SystemAgreement:
-    try:
-        with as_input_error(path):
-            return agreement_with_arena(ratings, people)
-    except ImportError:
-        raise InputError("--arena needs scipy: pip install 'tirjudge[bench]'") from None

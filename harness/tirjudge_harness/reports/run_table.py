@@ -39,6 +39,8 @@ COLUMNS = (
 
 COUNTS = {
     "examples": "examples",
+    "unjudged": "  not judged",
+    "without_verdict": "  judged without a verdict",
     "marks": "comparisons",
     "right": "  right",
     "wrong": "  wrong",

@@ -50,7 +50,8 @@ def rank(
     """Rank models by the verdicts of a judge, and compare the ranking with people's.
 
     Bradley-Terry ratings with bootstrap intervals, win rates and separability; with --arena also Spearman's and Kendall's
-    rank correlations, and agreement with confidence. `winner` is model_a, model_b, tie, or a decision such as A>B.
+    rank correlations, and agreement with confidence. `winner` is model_a, model_b, tie, or a decision such as A>B. A run on
+    your own rows names its models in two columns, such as model_a and model_b.
 
     Example: tirjudge bench rank verdicts.csv --arena arena.csv
     """

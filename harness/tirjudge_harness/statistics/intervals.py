@@ -19,7 +19,15 @@ from threadpoolctl import threadpool_limits
 
 from tirjudge.statistics import wilson_interval
 from tirjudge_harness.decisions import JudgedExample
-from tirjudge_harness.metric_tree import ComparisonScore, FormulaMetric, Mean, MeanMetric, MetricValue, Node
+from tirjudge_harness.metric_tree import (
+    ComparisonScore,
+    FormulaMetric,
+    FormulaOfMeans,
+    Mean,
+    MeanMetric,
+    MetricValue,
+    Node,
+)
 from tirjudge_harness.statistics.clustered import clustered_mean, mean_interval, one_cell, share_interval
 
 NUM_RESAMPLES = 1000
@@ -355,6 +363,8 @@ def _mean(node: Mean, *, values: Mapping[Node, Array]) -> Array:
 def _formula_values(
     formula: FormulaMetric, judged: Sequence[JudgedExample], *, place: Mapping[str, int], num_resamples: int, seed: int
 ) -> Array:
+    if isinstance(formula.compute, FormulaOfMeans):
+        return _values_of_means(formula.compute, judged, place=place, num_resamples=num_resamples, seed=seed)
     by_cluster: dict[int, list[JudgedExample]] = defaultdict(list)
     for one in judged:
         by_cluster[place[one.outline.cluster]].append(one)
@@ -371,6 +381,25 @@ def _formula_values(
             value = formula.compute(drawn) if drawn else None
             values.append(np.nan if value is None else value)
     return np.array(values)
+
+
+def _values_of_means(
+    formula: FormulaOfMeans,
+    judged: Sequence[JudgedExample],
+    *,
+    place: Mapping[str, int],
+    num_resamples: int,
+    seed: int,
+) -> Array:
+    found = [(place[one.outline.cluster], numbers) for one in judged if (numbers := formula.each(one)) is not None]
+    if not found:
+        return np.full(1 + num_resamples, np.nan)
+    num_common = min(len(numbers) for _, numbers in found)
+    columns = np.array([[*numbers[:num_common], 1.0] for _, numbers in found])
+    codes = np.array([code for code, _ in found], dtype=np.int64)
+    sums = draw_sums(_by_cluster(columns, codes, num_clusters=len(place)), num_resamples=num_resamples, seed=seed)
+    values = [formula.value((row[:-1] / row[-1]).tolist()) if row[-1] else None for row in sums]
+    return np.array([np.nan if value is None else value for value in values])
 
 
 def _copy(judged: JudgedExample, *, copy: int) -> JudgedExample:

@@ -112,7 +112,7 @@ def differences_of(
     Args:
         sheet: roots of the metric tree; `[EVERYTHING]` for the mean over all comparisons.
         common: common comparisons of the runs.
-        judged: examples of each run, for formulas. Examples that only one run has are left out.
+        judged: examples of each run, for formulas. Examples that a formula takes from only one run are left out.
         num_resamples: number of bootstrap resamples, if the sheet has a formula.
         seed: seed of the resamples.
     """
@@ -130,6 +130,7 @@ def differences_of(
         )
         for marks, of_it in zip((common.first, common.second), judged, strict=True)
     )
+    first, second = _only_common(first, second), _only_common(second, first)
     sums = ClusterSums(first), ClusterSums(second)
     # A mean has a closed form if each of its cells has the same comparisons in both runs.
     is_paired = np.array_equal(sums[0].counts, sums[1].counts)
@@ -148,6 +149,18 @@ def differences_of(
         )
         for node, depth in walk(sheet)
     ]
+
+
+def _only_common(inputs: MetricInputs, others: MetricInputs) -> MetricInputs:
+    """Return inputs with the examples of each node that the same node has in `others`. A formula can take an example of one
+    run only, such as one without a verdict in the other run."""
+    known = {node: {one.outline.id for one in judged} for node, judged in others.judged.items()}
+    return replace(
+        inputs,
+        judged={
+            node: [one for one in judged if one.outline.id in known[node]] for node, judged in inputs.judged.items()
+        },
+    )
 
 
 def mcnemar(*, num_better: int, num_worse: int) -> float:

@@ -96,11 +96,8 @@ def prediction_powered(
     if is_share:
         variance += 2 * factor**2 / (num_labeled + 2) ** 2
     value = float(given.mean()) + factor * shift
-    people = share_of if is_share else average_of
     return PredictionPowered(
-        people=people(
-            list(given), clusters=[cluster for cluster, is_held in zip(clusters, held, strict=True) if is_held]
-        ),
+        people=labels_alone(labels, clusters=clusters, is_share=is_share),
         judge=float(judged.mean()),
         corrected=Estimate(
             value=value,
@@ -111,6 +108,19 @@ def prediction_powered(
         correlation=_correlation(given, judged[held]),
         num_effective=len(given) * alone / variance if variance > 0 else float(len(given)),
     )
+
+
+def labels_alone(labels: Sequence[float | None], *, clusters: Sequence[str], is_share: bool) -> Estimate:
+    """Return the mean of people's labels, without any verdict of a judge.
+
+    Args:
+        labels: label of each item. None: not labeled.
+        clusters: prompt of each item.
+        is_share: whether labels are between 0 and 1.
+    """
+    given = [(label, cluster) for label, cluster in zip(labels, clusters, strict=True) if label is not None]
+    mean_of = share_of if is_share else average_of
+    return mean_of([label for label, _ in given], clusters=[cluster for _, cluster in given])
 
 
 def surprises_of(

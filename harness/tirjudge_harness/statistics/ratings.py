@@ -39,6 +39,11 @@ MEAN_RATING = 1000.0
 MAX_MODELS = 100
 """Maximum number of models. Time and memory grow with the number of pairs."""
 
+MIN_COMMON_MODELS = 3
+"""Minimum number of models that both tables of an agreement rate."""
+MIN_OPPONENTS = 3
+"""Minimum number of opponents of a model in the row-wise correlation. Two win rates always correlate by 1 or -1."""
+
 _MAX_STEPS, _MAX_SHARED_STEPS, _PRECISION, _MAX_STEP = 100, 30, 1e-6, 2.0
 """Newton's method: maximum numbers of steps, change at which it stops, and maximum change in one step, in logits."""
 
@@ -110,6 +115,9 @@ class SystemAgreement:
     with_confidence: float | None
     """Agreement with confidence (arXiv:2406.11939): mean over pairs of 1 if both tables separate the pair in the same order,
     -1 if in opposite orders, and 0 if one does not separate it. None: the ratings have no intervals."""
+    brier: float | None
+    """Pair rank Brier score (arXiv:2406.11939): mean over pairs of (P(first above second) - outcome) squared. P is the share
+    of the resamples; the outcome is 1, 0, or 0.5 for equal scores of people. 0 is best. None: no resamples."""
     missing: tuple[str, ...]
     """Rated models that people's table does not have."""
 
@@ -170,7 +178,7 @@ def agreement_with_arena(ratings: Ratings, arena: Mapping[str, ArenaScore]) -> S
     common = [at for at, one in enumerate(ratings.models) if one.name in arena]
     known = [arena[ratings.models[at].name] for at in common]
     scores = np.array([one.score for one in known])
-    if len(common) < 3 or np.ptp(scores) == 0:
+    if len(common) < MIN_COMMON_MODELS or np.ptp(scores) == 0:
         raise ValueError(
             f"arena: {len(common)} of the {len(ratings.models)} rated models have a score in the table, "
             f"{len(set(scores))} of them different; give at least three, with the names {ratings.models[0].name!r}, ..."
@@ -186,6 +194,7 @@ def agreement_with_arena(ratings: Ratings, arena: Mapping[str, ArenaScore]) -> S
         kendall=_estimate(kendall, num=len(common), ratings=ratings),
         pairs=_estimate(same_order, num=len(common), ratings=ratings),
         with_confidence=_with_confidence([ratings.models[at] for at in common], known),
+        brier=_brier(drawn[1:], scores),
         missing=tuple(one.name for one in ratings.models if one.name not in arena),
     )
 
@@ -310,6 +319,45 @@ def _orders(drawn: Array, scores: Array) -> tuple[Array, Array]:
     with np.errstate(invalid="ignore"):
         tau = agreed.sum(axis=1) / np.sqrt(np.abs(ours).sum(axis=1) * np.abs(of_people).sum())
     return tau, ((agreed + 1) / 2).mean(axis=1)
+
+
+def _brier(resamples: Array, scores: Array) -> float | None:
+    """Return the mean squared error of the shares of resamples, [resamples, models], in which a model is above another."""
+    if not len(resamples):
+        return None
+    firsts, seconds = np.triu_indices(len(scores), 1)
+    above = (np.sign(resamples[:, firsts] - resamples[:, seconds]).mean(axis=0) + 1) / 2
+    outcomes = (np.sign(scores[firsts] - scores[seconds]) + 1) / 2
+    return float(((above - outcomes) ** 2).mean())
+
+
+def rows_correlation(judge: Sequence[Battle], people: Sequence[Battle]) -> Estimate:
+    """Return the row-wise Pearson correlation: for each model, Pearson's correlation between its win rates against each
+    opponent by the judge and by people; then the mean over models.
+
+    Opponents that the model meets in both are used. Models with fewer than three of them, or with equal win rates against
+    all, are left out. `num` is the number of models. There is no interval.
+    """
+    rates = _win_rates(judge), _win_rates(people)
+    found = []
+    for model in rates[0].keys() & rates[1].keys():
+        opponents = sorted(rates[0][model].keys() & rates[1][model].keys())
+        rows = np.array([[of_it[model][other] for other in opponents] for of_it in rates])
+        if len(opponents) >= MIN_OPPONENTS and (np.ptp(rows, axis=1) > 0).all():
+            found.append(float(np.corrcoef(rows)[0, 1]))
+    return Estimate(value=math.fsum(found) / len(found) if found else None, num=len(found), interval=None)
+
+
+def _win_rates(battles: Sequence[Battle]) -> dict[str, dict[str, float]]:
+    """Return model -> opponent -> share of the battles that the model won."""
+    credits: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for one in battles:
+        credits[one.first][one.second].append(one.credit)
+        credits[one.second][one.first].append(1 - one.credit)
+    return {
+        model: {other: math.fsum(of_it) / len(of_it) for other, of_it in opponents.items()}
+        for model, opponents in credits.items()
+    }
 
 
 def _with_confidence(models: Sequence[ModelRating], known: Sequence[ArenaScore]) -> float | None:

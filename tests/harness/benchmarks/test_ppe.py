@@ -8,7 +8,7 @@ import pytest
 
 from tirjudge.types import Mode
 from tirjudge_harness.benchmarks.ppe import BENCHMARK, BEST_OF_K
-from tirjudge_harness.benchmarks.ppe_curves import area_under_roc, best_of_k, ideal_best_of_k, loss, mean_curve
+from tirjudge_harness.benchmarks.ppe_curves import area_under_roc, best_of_k, ideal_best_of_k, loss
 
 
 def row(question: str, *, model: str = "m", scores: tuple[bool, ...] = (True, False, False), pairs: Any = None):
@@ -72,6 +72,17 @@ def test_best_of_k_scores_every_response_once(load, rated, figures) -> None:
     assert values["best of all: math"] == 0.0
     assert values["loss: math"] == pytest.approx(fmean([1 / 3 - 1 / 3, 2 / 3 - 1 / 6, 1 - 0]))
     assert values["best of all: gpqa"] is None
+    # Of the curve 1/3, 1/6, 0.
+    assert (values["best of 1: math"], values["best of 2: math"]) == (pytest.approx(1 / 3), pytest.approx(1 / 6))
+    assert values["best of 4: math"] is None
+
+
+def test_the_best_of_any_k_is_the_maximum_of_the_mean_curve(load, rated, figures) -> None:
+    """Curves 1/3, 2/3, 1 and 1/3, 1/6, 0: the mean is 1/3, 5/12, 1/2."""
+    first, second = load(BEST_OF_K, [row("q"), row("r")], part="math")
+    values = figures(BEST_OF_K, [rated(first, 9, 7, 5), rated(second, 5, 7, 5)])
+    assert values["best of any k: math"] == pytest.approx(1 / 2)
+    assert values["loss: math"] == pytest.approx((0 + (0 + 1 / 2 + 1) / 3) / 2)
 
 
 def test_area_under_roc_matches_a_manual_computation() -> None:
@@ -101,6 +112,4 @@ def test_ideal_curve_is_the_probability_of_a_right_response_among_k() -> None:
 
 
 def test_loss_is_the_mean_distance_between_curves() -> None:
-    curve = mean_curve([(0.0, 1.0), (0.5, 0.0)])
-    assert curve == (0.25, 0.5)
-    assert loss(curve, (0.5, 1.0)) == pytest.approx(0.375)
+    assert loss((0.25, 0.5), (0.5, 1.0)) == pytest.approx(0.375)

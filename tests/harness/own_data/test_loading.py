@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tirjudge.types import Mode
+from tirjudge_harness.examples import models_of
 from tirjudge_harness.items import InputError
 from tirjudge_harness.own_data.loading import OwnData, load_own
 from tirjudge_harness.own_data.mapping import GivenColumns
@@ -306,3 +307,70 @@ def test_rows_of_a_benchmark_get_a_note(load: Load) -> None:
     assert own.looks_like == ["judgebench"]
     assert "`tirjudge bench run judgebench`" in mapping_lines(own)[-1]
     assert load([PAIR]).looks_like == []
+
+
+def models_in(own: OwnData) -> list[tuple[str, str] | None]:
+    return [models_of(one.outline) for one in own.examples]
+
+
+@pytest.mark.parametrize(
+    ("row", "columns"),
+    [
+        (PAIR | {"Model A": "m", "Model B": "n"}, ("Model A", "Model B")),
+        (PAIR | {"generator_1": "m", "generator_2": "n"}, ("generator_1", "generator_2")),
+        (
+            {"prompt": "p", "responses": ["x", "y"], "label": "A", "model_1": "m", "model_2": "n"},
+            ("model_1", "model_2"),
+        ),
+        (
+            {"prompt": "p", "chosen": "x", "rejected": "y", "chosen_model": "m", "rejected_model": "n"},
+            ("chosen_model", "rejected_model"),
+        ),
+    ],
+)
+def test_columns_that_name_two_models_are_found(load: Load, row: dict[str, Any], columns: tuple[str, str]) -> None:
+    own = load([row])
+    assert (own.columns.models, models_in(own)) == (columns, [("m", "n")])
+    assert f"  models     A = {columns[0]}, B = {columns[1]}" in mapping_lines(own)
+
+
+def test_columns_of_models_can_be_named(load: Load) -> None:
+    rows = [PAIR | {"left": "m", "right": 3}, PAIR | {"left": "m", "right": 4}, PAIR | {"left": "", "right": "n"}]
+    own = load(rows, model_a="left", model_b="right")
+    assert models_in(own) == [("m", "3"), ("m", "4"), None]
+    assert [len(own.benchmark.compared(one.outline, Mode.PAIRWISE)) for one in own.examples] == [1, 1, 1]
+
+
+def test_pairs_of_named_models_are_judged_if_the_label_is_a_tie(load: Load) -> None:
+    named, unnamed = (PAIR | {"winner": "tie", "model_a": name, "model_b": "n"} for name in ("m", ""))
+    own = load([PAIR | {"prompt": "q", "model_a": "m", "model_b": "n"}, named, unnamed])
+    assert [own.benchmark.compared(one.outline, Mode.PAIRWISE) for one in own.examples] == [[(1, 0)], [(0, 1)], []]
+    assert own.num_ties == 2
+
+
+@pytest.mark.parametrize(
+    ("row", "given", "says"),
+    [
+        (
+            PAIR | {"m": "x"},
+            {"model_a": "m"},
+            r"--model-a-column and --model-b-column: give both, .* got 'm', .* 'response_a'",
+        ),
+        (
+            {"prompt": "p", "response": "x", "score": 1, "m": "a", "n": "b"},
+            {"model_a": "m", "model_b": "n"},
+            "for rows with two responses; got 'm', 'n', and the responses are in 'response'",
+        ),
+        (PAIR, {"model_a": "m", "model_b": "n"}, "--model-a-column: no column 'm'"),
+        (
+            PAIR | {"model_a": "m", "model_b": "n", "model_1": "m", "model_2": "n"},
+            {},
+            "several columns can be the models: 'model_a', 'model_b', 'model_1', 'model_2'",
+        ),
+    ],
+)
+def test_unclear_columns_of_models_are_refused(
+    load: Load, row: dict[str, Any], given: dict[str, str], says: str
+) -> None:
+    with pytest.raises(InputError, match=says):
+        load([row], **given)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chat_server import MODEL, serving_chat
 from tests.harness.commands import run_command
 from tirjudge_harness.own_data.raters import rater_pairs_of
 from tirjudge_harness.reports.scored import score_run
@@ -162,6 +163,96 @@ def test_ratings_have_rank_agreement(rated: Path, weak: list[str], tmp_path: Pat
     attacked = run_command(["bench", "attack", "--data", str(rated), *weak])
     assert attacked.status == 2
     assert "attacks change wrong responses, but no example has a right and a wrong one" in attacked.stderr
+
+
+def test_models_that_the_rows_name_are_ranked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The judge prefers `six` to `two`, `two` to `one`, and abstains on `none`. It judges both orders, also of ties."""
+    monkeypatch.setenv("TIRJUDGE_CHAT_API_KEY", "sk-test")
+    battles = [
+        ("two", "one", "A"),
+        ("one", "six", "tie"),
+        ("six", "two", "B"),
+        ("two", "none", "A"),
+        ("six", "six", "A"),
+    ]
+    path = tmp_path / "battles.csv"
+    lines = [
+        f"prompt {n},{first} {n},{second} {n}.,{first},{second},{winner}"
+        for n in range(6)
+        for first, second, winner in battles
+    ]
+    path.write_text("\n".join(["prompt,response_a,response_b,model_a,model_b,winner", *lines]))
+
+    def script(conversation: str) -> str:
+        first, second = (
+            conversation.partition(f"[The Start of Assistant {label}'s Answer]\n")[2].split()[0] for label in "AB"
+        )
+        if "none" in (first, second):
+            return "I cannot say."
+        order = ("one", "two", "six")
+        return f"[[{'A' if order.index(first) > order.index(second) else 'B'}]]"
+
+    with serving_chat(script) as chat:
+        model = ["--chat-url", chat.url, "--chat-model", MODEL, "--format", "mt-bench-pair", "--tools", "off"]
+        out = ["--out", str(tmp_path / "run"), "--protocol", "both_orders"]
+        done = run_command(["bench", "run", "--data", str(path), *out, *model])
+    assert done.status == 0, done.stderr
+    assert "  models     A = model_a, B = model_b" in done.stderr
+    ranked = json.loads(run_command(["bench", "rank", str(tmp_path / "run"), "--format", "json"]).stdout)
+    rows = {row["figure"]: row for row in ranked["rows"]}
+    assert list(rows)[:4] == ["six", "two", "one", "separability, %"]
+    assert [(rows[name]["wins"], rows[name]["num"]) for name in ("six", "two", "one")] == [(100, 12), (50, 12), (0, 12)]
+    assert rows["six"]["value_low"] > rows["one"]["value_high"]
+    # The labels prefer `two`, and `one` and `six` are equal.
+    assert rows["two"]["arena"] > rows["one"]["arena"] == rows["six"]["arena"]
+    assert rows["Spearman's correlation with people's labels"]["value"] == pytest.approx(0)
+    assert rows["pairs of models in the order of people's labels, %"]["value"] == 50
+    # The judge is certain of each pair: right on two and one, wrong on six and two, and six equals one for people.
+    assert rows["pair rank Brier score"]["value"] == pytest.approx((0 + 1 + 0.25) / 3)
+    assert ranked["notes"][:2] == [
+        "18 verdicts on 6 prompts; 6 without a verdict.",
+        "6 examples left out, because they do not name two different models.",
+    ]
+
+
+def test_rows_without_a_verdict_are_counted_and_in_no_figure(
+    rated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first judge gives no score to the row rated 2, the second none to the row rated 1. The others get their ratings."""
+    monkeypatch.setenv("TIRJUDGE_CHAT_API_KEY", "sk-test")
+    scores = {
+        "the sea is wide.": "[[5]]",
+        "The Sea is Wide.": "[[1]]",
+        "Well, yes, no.": "[[2]]",
+        "Well yes no.": "[[4]]",
+    }
+
+    def judged(silent: str, out: str, *more: str) -> str:
+        def script(conversation: str) -> str:
+            return next(
+                said if text != silent else "I cannot say." for text, said in scores.items() if text in conversation
+            )
+
+        with serving_chat(script) as chat:
+            model = ["--chat-url", chat.url, "--chat-model", MODEL, "--format", "mt-bench-single", "--tools", "off"]
+            done = run_command(["bench", "run", "--data", str(rated), "--out", str(tmp_path / out), *model, *more])
+        assert done.status == 0, done.stderr
+        return done.stdout
+
+    (result,) = json.loads(judged("Well, yes, no.", "first", "--json"))
+    counts = result["counts"]
+    assert (counts["examples"], counts["without_verdict"], counts["unjudged"]) == (4, 1, 0)
+    # Ratings 5, 1 and 4.5: three pairs, and one pair of a prompt.
+    assert [(one["num_marks"], one["value"]) for one in result["figures"]][:2] == [(3, 1.0), (3, 1.0)]
+    shown = judged("The Sea is Wide.", "second")
+    assert "4 examples without comparisons: 3 with a verdict, 1 without a verdict, 0 not judged" in shown
+    assert "coverage" not in shown
+    table = json.loads(run_command(["bench", "report", str(tmp_path / "first"), "--format", "json"]).stdout)
+    rows = {row["figure"]: row for row in table["rows"]}
+    assert (rows["pairs ranked right"]["n"], rows["judged without a verdict"]["value"]) == (3, 1)
+    both = [str(tmp_path / "first"), str(tmp_path / "second"), "--format", "json"]
+    compared = json.loads(run_command(["bench", "compare", *both]).stdout)["rows"]
+    assert [row["n"] for row in compared] == [2, 2, 2, 2]  # both judges score the rows rated 5 and 4.5
 
 
 @pytest.mark.slow

@@ -105,6 +105,46 @@ def test_a_model_with_too_few_labels_is_left_out_with_a_note(make_run: MakeRun, 
     assert "Left out, fewer than 20 prompts with labels: rare wins, % (3); unlabeled wins, % (0)." in text
 
 
+def test_a_model_without_a_verdict_has_the_labels_of_people_alone(make_run: MakeRun, tmp_path: Path) -> None:
+    """The judge gives no verdict on the 30 pairs of `silent`. People prefer m in 20 of its pairs, and in all of `other`."""
+    opponents = ["silent"] * 30 + ["other"] * 60
+    pairs = [
+        Pair(id=f"p{n}", models=("m", name), named=(None if name == "silent" else n % 2,))
+        for n, name in enumerate(opponents)
+    ]
+    lines = [f"p{n},{'B>A' if 20 <= n < 30 else 'A>B'}" for n in range(60)]
+    given = write_csv(tmp_path / "people.csv", "id,label", lines)
+    run = make_run(pairs)
+    found = rows("estimate", run, "--labels", given)
+    assert list(found) == ["first response is better, %", "m wins, %", "other wins, %", "silent wins, %"]
+    silent = found["silent wins, %"]
+    assert (silent["people"], silent["labeled"], silent["all"]) == (pytest.approx(100 / 3), 30, 30)
+    assert silent["people_low"] < 100 / 3 < silent["people_high"]
+    assert {silent[key] for key in ("judge", "corrected", "effective", "correlation", "tuning")} == {None}
+    assert found["other wins, %"]["corrected"] == 0
+    text = shown("estimate", run, "--labels", given)
+    assert "silent wins, %: the judge gave no verdict, so the labels of people count alone." in text
+    assert "m wins, %: 30 examples without a verdict count as the mean verdict." in text
+
+
+def test_a_judge_without_any_verdict_is_refused(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run([Pair(id=f"p{n}", models=("m", "other"), named=(None,)) for n in range(40)])
+    given = write_csv(tmp_path / "people.csv", "id,label", [f"p{n},A>B" for n in range(40)])
+    with pytest.raises(InputError, match=r"people.csv, first response is better, %: the judge gave no verdict"):
+        shown("estimate", run, "--labels", given)
+
+
+def test_a_response_without_a_score_does_not_stop_the_others(tmp_path: Path) -> None:
+    decisions = tmp_path / "scores.jsonl"
+    lines = [{"id": n, "scores": [None, 1 + n % 4]} for n in range(80)]
+    decisions.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    people = [f"{n},{response},{score}" for n in range(40) for response, score in ((0, 3), (1, 2 + n % 4))]
+    found = rows("estimate", decisions, "--labels", write_csv(tmp_path / "p.csv", "id,response,score", people))
+    assert (found["score of response 0"]["people"], found["score of response 0"]["corrected"]) == (3, None)
+    assert found["score of response 1"]["corrected"] == pytest.approx(3.5)
+    assert found["score of response 0 less 1"]["people"] == pytest.approx(-0.5)
+
+
 def test_scores_give_means_and_their_difference(tmp_path: Path) -> None:
     decisions = tmp_path / "scores.jsonl"
     lines = [{"id": n, "scores": [2 + n % 4, 1 if n % 10 else None]} for n in range(80)]
@@ -130,7 +170,8 @@ def test_models_of_a_run_are_ranked(run: Path) -> None:
 
 def test_a_run_without_models_is_refused(make_run: MakeRun) -> None:
     with pytest.raises(
-        InputError, match=r"no example names its models \(facts model_a and model_b\); give a run of mt-bench-human"
+        InputError,
+        match=r"no example names two models; give a run on your own rows with the columns model_a and model_b",
     ):
         shown("rank", make_run([Pair(id="p")]))
 

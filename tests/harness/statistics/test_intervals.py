@@ -14,7 +14,7 @@ from tirjudge.statistics import wilson_interval
 from tirjudge.types import Mode
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import ExampleMetadata
-from tirjudge_harness.metric_tree import ComparisonScore, FormulaMetric, Mean, MeanMetric, cells_by
+from tirjudge_harness.metric_tree import ComparisonScore, FormulaMetric, FormulaOfMeans, Mean, MeanMetric, cells_by
 from tirjudge_harness.statistics.intervals import draws, figures_of, share_of, value_of
 
 ALL = MeanMetric(name="all", holds=lambda mark: True)
@@ -141,6 +141,27 @@ def test_a_formula_and_a_mean_in_one_tree_share_resamples(mark) -> None:
     figure = figures_of([both], marks, judged)[0]
     assert figure.interval == (pytest.approx(0.5), pytest.approx(0.5))
     assert figure.num_marks == 40
+
+
+def test_a_formula_of_means_has_the_values_and_the_interval_of_the_same_formula_over_examples() -> None:
+    """Examples with a score of 0 do not count. 20 clusters have two or three examples."""
+    judged = [judged_of(f"{n}", f"c{n % 20}", float(n * n % 7)) for n in range(45)]
+
+    def each(one: JudgedExample) -> tuple[float, ...] | None:
+        score = one.outline.facts["score"]
+        return (score, 1 / score, 9.0)[: 2 + int(one.outline.id == "1")] if score else None
+
+    def over_examples(judged: Sequence[JudgedExample]) -> float | None:
+        found = [numbers for one in judged if (numbers := each(one)) is not None]
+        return max(sum(column) / len(found) for column in zip(*found, strict=False)) if found else None
+
+    fast = FormulaMetric(name="f", compute=FormulaOfMeans(each=each, value=max), bounded=False)
+    slow = FormulaMetric(name="f", compute=over_examples, bounded=False)
+    (found,), (expected,) = figures_of([fast], [], judged), figures_of([slow], [], judged)
+    assert found.value == pytest.approx(expected.value)
+    assert found.interval == pytest.approx(expected.interval)
+    assert fast.compute(judged) == pytest.approx(expected.value)
+    assert fast.compute([judged_of("1", "c", 0.0)]) is None
 
 
 def test_figures_do_not_depend_on_the_order_of_comparisons(mark) -> None:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from tirjudge.right import Decision
 from tirjudge.types import Mode
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import ExampleMetadata
 from tirjudge_harness.metric_tree import FormulaMetric, Mean, cells_by
 from tirjudge_harness.statistics.binomial import binomial_test
-from tirjudge_harness.statistics.paired import EVERYTHING, Common, common_of, differences_of, mcnemar
+from tirjudge_harness.statistics.paired import (
+    EVERYTHING,
+    NO_COMPARISONS,
+    Common,
+    common_of,
+    differences_of,
+    mcnemar,
+)
 
 
 def test_the_difference_is_over_the_common_comparisons(mark) -> None:
@@ -106,6 +114,24 @@ def test_formulas_are_compared_over_examples_of_both_runs(mark) -> None:
     )
     assert (found.first, found.second, found.difference, found.num_common) == (0.25, 0.75, 0.5, 2)
     assert (found.p_value, found.interval) == (None, (0.0, 1.0))
+
+
+def test_a_formula_is_compared_over_examples_that_it_takes_from_both_runs() -> None:
+    """The formula takes scored examples: 1 and 2 of the first run, 2 and 3 of the second."""
+
+    def judged(id: str, score: float | None) -> JudgedExample:
+        about = ExampleMetadata(id=id, subset="s", num_responses=1, correct=(), cluster=id)
+        return JudgedExample(outline=about, mode=Mode.POINTWISE, decisions=(Decision(shown=(0,), score=score),))
+
+    formula = FormulaMetric(
+        name="f",
+        compute=lambda found: sum(one.decisions[0].score or 0 for one in found) / len(found),
+        holds=lambda one: one.has_verdict,
+    )
+    first = [judged("1", 9.0), judged("2", 4.0), judged("3", None)]
+    second = [judged("1", None), judged("2", 6.0), judged("3", 1.0)]
+    (found,) = differences_of([formula], NO_COMPARISONS, judged=(first, second))
+    assert (found.first, found.second, found.difference, found.num_common) == (4.0, 6.0, 2.0, 1)
 
 
 def test_a_mean_of_formulas_alone_has_no_p_value() -> None:

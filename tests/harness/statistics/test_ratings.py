@@ -18,6 +18,7 @@ from tirjudge_harness.statistics.ratings import (
     Ratings,
     agreement_with_arena,
     ratings_of,
+    rows_correlation,
 )
 
 
@@ -161,6 +162,32 @@ def test_agreement_with_confidence_ignores_pairs_that_one_table_does_not_separat
     }
     found = agreement_with_arena(rated(100, 95, 50), people)
     assert found.with_confidence == pytest.approx(1 / 3)
+
+
+def test_the_brier_score_matches_a_manual_computation() -> None:
+    """In four resamples, m0 is above m1 in three and above m2 in all; m1 is above m2 in two, and equal to it in two."""
+    drawn = np.array([[3, 2, 1], [3, 2, 1], [3, 1, 1], [3, 1, 1], [2, 3, 1]], dtype=float)
+    models = tuple(
+        ModelRating(name=f"m{n}", rating=score, interval=None, wins=Estimate(value=None, num=0, interval=None))
+        for n, score in enumerate(drawn[0])
+    )
+    ratings = Ratings(models=models, drawn=drawn, num_clusters=9)
+    arena = {"m0": ArenaScore(score=2), "m1": ArenaScore(score=1), "m2": ArenaScore(score=3)}
+    expected = ((3 / 4 - 1) ** 2 + (1 - 0) ** 2 + (3 / 4 - 0) ** 2) / 3
+    assert agreement_with_arena(ratings, arena).brier == pytest.approx(expected)
+    certain = Ratings(models=models, drawn=drawn[:1], num_clusters=9)
+    assert agreement_with_arena(certain, arena).brier is None
+
+
+def test_the_row_wise_correlation_matches_a_manual_computation() -> None:
+    """`a` meets b, c and d. By the judge it wins 1, 1/2 and 0 of them, and by people 1/2, 1 and 0: the correlation is 1/2.
+    The others meet only `a`, or are met by one side alone."""
+    judge = battles(("a", "b", 1.0, 2), ("a", "c", 1.0, 1), ("c", "a", 1.0, 1), ("d", "a", 1.0, 3), ("a", "e", 1.0, 1))
+    people = battles(("a", "b", 0.5, 1), ("a", "c", 1.0, 2), ("a", "d", 0.0, 1), ("f", "b", 1.0, 1))
+    found = rows_correlation(judge, people)
+    assert (found.value, found.num) == (pytest.approx(0.5), 1)
+    assert rows_correlation(judge, people[:2]).value is None
+    assert rows_correlation(judge, []).num == 0
 
 
 def test_models_without_a_score_are_named_and_too_few_are_refused() -> None:
