@@ -446,5 +446,7 @@ async def test_roles_that_the_template_refuses_are_an_error_of_the_request() -> 
     engine.tokenizer = StrictTokenizer()
     judge = Judge(engine=engine, profile=Profile(format="nemotron-genrm"))
     chat = [ChatMessage(role="user", content="q"), ChatMessage(role="tool", content="t")]
-    with pytest.raises(RequestNotShown, match="prompt: the chat template refuses"):
+    with pytest.raises(
+        RequestNotShown, match=r"^prompt: .*refuses.* nemotron-genrm, with the roles user, tool, response_1, response_2"
+    ):
         await judge.judge(JudgeRequest(mode=Mode.PAIRWISE, prompt=chat, responses=["a", "b"]))

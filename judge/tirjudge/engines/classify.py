@@ -22,7 +22,7 @@ from tirjudge.engines.base import RawScore
 from tirjudge.engines.scalar import MAX_CONCURRENCY, Conversation, RewardTemplate, ScalarEngine, one_number
 from tirjudge.engines.server_client import ServerClient, reading_answer
 from tirjudge.engines.vllm import RemoteTokenizer
-from tirjudge.errors import CheckpointError, PromptTooLong, TurnRefused
+from tirjudge.errors import CheckpointError, PromptTooLong, RequestNotShown, TurnRefused
 from tirjudge.model import EngineKind, EngineOptions, Model
 from tirjudge.profile import Profile
 from tirjudge.template_options import TemplateOptions
@@ -105,7 +105,16 @@ class VLLM:
         return (await self._tokenizer.control_tokens(texts)).served
 
     async def score(self, messages: Conversation) -> RawScore:
-        return self._read(await self._server.post(self._route, self._body | {"messages": messages}))
+        """
+        Raises:
+            RequestNotShown: the server refuses this conversation, but not `PROBE`.
+        """
+        try:
+            answer = await self._server.post(self._route, self._body | {"messages": messages})
+        except TurnRefused as error:
+            await self._server.post(self._route, self._body | {"messages": PROBE})
+            raise RequestNotShown(f"prompt: the chat template refuses the conversation: {error}") from error
+        return self._read(answer)
 
     def _read(self, answer: Any) -> RawScore:
         url = f"{self._server.url}{self._route}"
@@ -164,12 +173,7 @@ class TextEmbeddingsInference:
     async def score(self, messages: Conversation) -> RawScore:
         url = f"{self._server.url}/predict"
         body = {"inputs": self._template.text(messages), "raw_scores": True, "truncate": False}
-        try:
-            answer = await self._server.post("/predict", body)
-        except TurnRefused as error:
-            if "must have less than" in str(error):
-                raise PromptTooLong(str(error)).logged_as(error.logged or url) from error
-            raise
+        answer = await self._server.post("/predict", body)
         with reading_answer(url, server="text-embeddings-inference"):
             values = [label["score"] for label in answer]
         return RawScore(value=one_number(values, origin=url))
