@@ -516,13 +516,14 @@ class _Session:
     async def _vote(self, order: tuple[int, ...]) -> list[Vote]:
         """Collect the votes on one order, in as few concurrent waves as possible.
 
-        Comparisons stop when the outcome is decided. Pointwise scores are averaged, so all votes are collected.
+        Comparisons stop when the outcome is decided. Scores and points are averaged, so all votes are collected.
         """
         ballot = self.ballots.setdefault(order, [])
         prompt_ids = await self.judge.encode(self.request, order=order)
         num_votes = self.request.votes
         while True:
-            if self.request.mode is Mode.POINTWISE:
+            adds_points = self.request.orders == "both" and any(vote.rollout.points is not None for vote in ballot)
+            if self.request.mode is Mode.POINTWISE or adds_points:
                 num_needed = num_votes - len(ballot)
             else:
                 num_needed = votes_still_needed([chosen(vote) for vote in ballot], num_votes=num_votes)

@@ -254,6 +254,9 @@ class FormatFile(Declared):
     """Whether the words could not be compared with the source."""
     orders: Literal["single", "both"] = "single"
     """In how many orders the authors show two responses. It is not applied: use `--protocol` or `orders`."""
+    join: Literal["agree", "points"] = Field(default="agree", exclude_if=lambda join: join == "agree")
+    """How the verdicts of opposite orders are joined. `agree`: orders that disagree are a tie. `points`: the response with
+    the most points over all orders wins: scores as written, or the points of labels."""
     source: SourcePart | None = None
     """Where the words come from. None: they are the user's own."""
     sampling: SamplingPart = SamplingPart()
@@ -278,7 +281,21 @@ class FormatFile(Declared):
         for mode, part in self.modes.items():
             with named(mode.value):
                 part.check(mode)
+                if mode is not Mode.POINTWISE:
+                    self._check_join(part)
         return self
+
+    def _check_join(self, part: ModePart) -> None:
+        """Check that the forms of a comparison fit the way in which orders are joined.
+
+        Raises:
+            ValueError: they do not.
+        """
+        for form in part.verdict:
+            if isinstance(form, LabelForm) and form.points and self.join != "points":
+                raise ValueError('points: given for labels, but they only count with join = "points"')
+            if isinstance(form, JSONForm) and form.ranking and self.join == "points":
+                raise ValueError('join: "points" given, but a ranking gives no points; use "agree"')
 
 
 @contextmanager

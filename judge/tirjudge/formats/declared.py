@@ -151,6 +151,7 @@ class DeclaredFormat:
                     start=found.start,
                     written=found.written,
                     spellings=found.spellings,
+                    points=found.points if self.file.join == "points" and not pointwise else None,
                 )
         return None
 

@@ -51,6 +51,8 @@ class ReadVerdict:
     """Offset of the label."""
     spellings: Mapping[str, str] = field(default_factory=dict)
     """Text that may be written in this place -> its label. Empty: not known."""
+    points: tuple[float, ...] | None = None
+    """Points of each response, in the order shown, with which opposite orders are joined. None: a score of one response."""
 
 
 class Declared(BaseModel):
@@ -166,9 +168,18 @@ class LabelForm(Marked):
     it counts, the text has no verdict. Empty: other texts are ignored."""
     in_order: bool = False
     """Whether the first of `labels` that occurs counts, wherever it stands. False: `pick` decides."""
+    points: dict[str, Annotated[float, Field(gt=0, le=1000)]] = Field(
+        default_factory=dict, exclude_if=lambda points: not points
+    )
+    """Text of a label -> points of the response that it prefers, if the format joins orders by points. The other labels
+    give 1 point. A tie gives equal parts of its points to all responses."""
 
     @model_validator(mode="after")
     def _check_labels(self) -> LabelForm:
+        for text in self.points:
+            if text not in self.labels or self.scale is not None:
+                listed = ", ".join(self.labels)
+                raise ValueError(f"points: {text!r} is not a label that names a response; labels: {listed}")
         for text, value in self.labels.items():
             if self.scale is None and not is_preference(value):
                 raise ValueError(
@@ -212,7 +223,13 @@ class LabelForm(Marked):
             offered = [verdict for verdict in verdicts if self._folded(verdict.written) in order]
             verdicts = sorted(offered, key=lambda verdict: order.index(self._folded(verdict.written)))[:1]
         verdict = self.picked(verdicts)
-        return None if verdict is None else _with_spellings(verdict, self.spellings)
+        if verdict is None:
+            return None
+        if verdict.label is not None and self.scale is None:
+            given = {self._folded(label): number for label, number in self.points.items()}
+            number = given.get(self._folded(verdict.written), 1.0)
+            verdict = replace(verdict, points=points_of(verdict.label, num_responses=num_responses, number=number))
+        return _with_spellings(verdict, self.spellings)
 
 
 class NumberForm(Marked):
@@ -282,15 +299,17 @@ class LineForm(Declared):
             label = {_lower(name): label for name, label in self.labels.items()}.get(_lower(line))
             if label is None:
                 return None
-            verdict = ReadVerdict(label=label, written=line, opens=start, opened=start, start=start)
+            points = points_of(label, num_responses=num_responses)
+            verdict = ReadVerdict(label=label, written=line, opens=start, opened=start, start=start, points=points)
             return _with_spellings(verdict, self.labels)
         if len(line) > num_responses * (MAX_NUMBER_CHARS + 2):
             return None
         parts = line.replace(",", " ").split()
         if len(parts) != num_responses or any(number_in(part, 0, whole=False) != part for part in parts):
             return None
-        label = compared([float(part) for part in parts], scale=self.scale)
-        return ReadVerdict(label=label, written=line, opens=start, opened=start, start=start)
+        scores = tuple(float(part) for part in parts)
+        label = compared(scores, scale=self.scale)
+        return ReadVerdict(label=label, written=line, opens=start, opened=start, start=start, points=scores)
 
 
 class JSONForm(Declared):
@@ -322,9 +341,16 @@ class JSONForm(Declared):
             if len(known) == num_responses:
                 label = compared(known, scale=self.scale)
                 label = self._among_equal(content, known) if label == TIE else label
-                shown = self._shown(content, known)
-                return ReadVerdict(label=label, written=shown, opens=start, opened=start, start=start)
+                shown, points = self._shown(content, known), self._points(content, known)
+                return ReadVerdict(label=label, written=shown, opens=start, opened=start, start=start, points=points)
         return None
+
+    def _points(self, content: Any, scores: Sequence[float]) -> tuple[float, ...]:
+        """Return the scores. Two equal scores move apart by the distance of the preference from the middle."""
+        preferred = _number(_at(content, self.preference, number=0)) if self.preference else None
+        if preferred is None or len(scores) != 2 or scores[0] != scores[1]:
+            return tuple(scores)
+        return scores[0] + (self.middle - preferred), scores[1] - (self.middle - preferred)
 
     def _among_equal(self, content: Any, scores: Sequence[float]) -> str:
         """Return the label of the preferred one of the responses with the highest score."""
@@ -362,6 +388,17 @@ VerdictForm = Annotated[LabelForm | NumberForm | LineForm | JSONForm, Field(disc
 def is_preference(label: str) -> bool:
     """Whether a label is `TIE` or the letter of one of 26 responses."""
     return label == TIE or (len(label) == 1 and "A" <= label <= "Z")
+
+
+def points_of(label: str, *, num_responses: int, number: float = 1.0) -> tuple[float, ...]:
+    """Return the points of each response for a label: all for the preferred one, or equal parts after a tie.
+
+    >>> points_of("B", num_responses=2, number=3.0), points_of("tie", num_responses=2)
+    ((0.0, 3.0), (0.5, 0.5))
+    """
+    if label == TIE:
+        return (number / num_responses,) * num_responses
+    return tuple(number if label_of(index) == label else 0.0 for index in range(num_responses))
 
 
 def compared(scores: Sequence[float], *, scale: Scale) -> str | None:
