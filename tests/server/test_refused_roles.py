@@ -10,11 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 import pytest_asyncio
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse
-from starlette.routing import Route
 
+from tests.reward_servers import vllm_app
 from tests.servers import serve_async
 from tirjudge.chat_template import CHATML
 from tirjudge.engines.embedded import EmbeddedEngine
@@ -64,29 +61,9 @@ async def test_refused_roles_are_a_400_and_others_are_still_judged(
     assert not service.readiness.engine.is_open
 
 
-def pooling_app() -> Starlette:
-    """A pooling server of vLLM whose chat template refuses system messages. The score is the length of the answer."""
-
-    async def classify(request: Request) -> JSONResponse:
-        messages = (await request.json())["messages"]
-        if messages[0]["role"] == "system":
-            error = {"message": "System role not supported", "type": "BadRequestError", "param": None, "code": 400}
-            return JSONResponse({"error": error}, status_code=400)
-        probs = [float(len(messages[-1]["content"]))]
-        return JSONResponse({"data": [{"probs": probs}], "usage": {"prompt_tokens": 3}})
-
-    async def models(request: Request) -> JSONResponse:
-        return JSONResponse({"data": [{"id": "reward", "owned_by": "vllm", "max_model_len": 100}]})
-
-    async def tokenize(request: Request) -> JSONResponse:
-        return JSONResponse({"tokens": [1, 2], "count": 2, "max_model_len": 100})
-
-    routes = [Route("/classify", classify, methods=["POST"]), Route("/tokenize", tokenize, methods=["POST"])]
-    return Starlette(routes=[*routes, Route("/v1/models", models)])
-
-
 async def test_a_scalar_model_that_refuses_roles_is_not_broken(connect: Connect) -> None:
-    async with serve_async(pooling_app()) as url, open_judge(f"classify:{url}", tools=[]) as judge:
+    app = vllm_app(lambda messages: float(len(messages[-1]["content"])), refused_role="system")
+    async with serve_async(app) as url, open_judge(f"classify:{url}", tools=[]) as judge:
         service = JudgeService(judge)
         async with connect(create_app(service)) as client:
             refused = [await client.post("/v1/judge", json=WITH_SYSTEM) for _ in range(4)]

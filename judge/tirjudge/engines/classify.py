@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from tirjudge.control_tokens import ControlTokens
 from tirjudge.engines.base import RawScore
-from tirjudge.engines.scalar import MAX_CONCURRENCY, Conversation, RewardTemplate, ScalarEngine, one_number
+from tirjudge.engines.scalar import MAX_CONCURRENCY, Conversation, ReadText, RewardTemplate, ScalarEngine, one_number
 from tirjudge.engines.server_client import ServerClient, reading_answer
 from tirjudge.engines.vllm import RemoteTokenizer
 from tirjudge.errors import CheckpointError, PromptTooLong, RequestNotShown, TurnRefused
@@ -38,6 +38,14 @@ class RewardServer(Protocol):
     """A server with a scalar reward model. Each kind has its own requests."""
 
     async def control_tokens(self, texts: Sequence[str]) -> ControlTokens:
+        """As in `ScalarEngine`."""
+        ...
+
+    async def read_text(self, messages: Conversation) -> ReadText | None:
+        """As in `ScalarEngine`."""
+        ...
+
+    async def activated_score(self, messages: Conversation) -> float | None:
         """As in `ScalarEngine`."""
         ...
 
@@ -60,6 +68,12 @@ class ClassifyEngine(ScalarEngine):
 
     async def control_tokens(self, texts: Sequence[str]) -> ControlTokens:
         return await self._wire.control_tokens(texts)
+
+    async def read_text(self, messages: Conversation) -> ReadText | None:
+        return await self._wire.read_text(messages)
+
+    async def activated_score(self, messages: Conversation) -> float | None:
+        return await self._wire.activated_score(messages)
 
     async def score_conversation(self, messages: Conversation) -> RawScore:
         return await self._wire.score(messages)
@@ -104,6 +118,19 @@ class VLLM:
     async def control_tokens(self, texts: Sequence[str]) -> ControlTokens:
         return (await self._tokenizer.control_tokens(texts)).served
 
+    async def read_text(self, messages: Conversation) -> ReadText:
+        url = f"{self._server.url}/tokenize"
+        kwargs = self._body.get("chat_template_kwargs", {})
+        chat = {"messages": messages, "add_generation_prompt": False, "chat_template_kwargs": kwargs}
+        text, plain = {"prompt": "a"}, {"prompt": "a", "add_special_tokens": False}
+        with reading_answer(url):
+            ids, added, bare = [(await self._server.post("/tokenize", body))["tokens"] for body in (chat, text, plain)]
+            return ReadText(token_ids=ids, bos_id=added[0] if added[:1] != bare[:1] else None)
+
+    async def activated_score(self, messages: Conversation) -> float:
+        body = self._body | {"messages": messages, "use_activation": True}
+        return self._read(await self._server.post(self._route, body)).value
+
     async def score(self, messages: Conversation) -> RawScore:
         """
         Raises:
@@ -130,7 +157,28 @@ def _of_last_token(values: list[Any]) -> list[Any]:
     return values[-1] if values and isinstance(values[-1], list) else values
 
 
-class SGLang:
+class OwnTemplate:
+    """Part of the servers that do not render chat templates.
+
+    Args:
+        server: the server.
+        template: chat template and tokenizer of the model.
+    """
+
+    def __init__(self, server: ServerClient, *, template: RewardTemplate) -> None:
+        self._server, self._template = server, template
+
+    async def control_tokens(self, texts: Sequence[str]) -> ControlTokens:
+        return self._template.control_tokens
+
+    async def read_text(self, messages: Conversation) -> ReadText:
+        return self._template.read_text(messages)
+
+    async def activated_score(self, messages: Conversation) -> float | None:
+        return None
+
+
+class SGLang(OwnTemplate):
     """SGLang with `--is-embedding`.
 
     Args:
@@ -140,10 +188,8 @@ class SGLang:
     """
 
     def __init__(self, server: ServerClient, *, template: RewardTemplate, max_tokens: int) -> None:
-        self._server, self._template, self._max_tokens = server, template, max_tokens
-
-    async def control_tokens(self, texts: Sequence[str]) -> ControlTokens:
-        return self._template.control_tokens
+        super().__init__(server, template=template)
+        self._max_tokens = max_tokens
 
     async def score(self, messages: Conversation) -> RawScore:
         url = f"{self._server.url}/classify"
@@ -156,19 +202,8 @@ class SGLang:
         return RawScore(value=one_number(values, origin=url), num_tokens=len(ids))
 
 
-class TextEmbeddingsInference:
-    """text-embeddings-inference.
-
-    Args:
-        server: the server.
-        template: chat template and tokenizer of the model.
-    """
-
-    def __init__(self, server: ServerClient, *, template: RewardTemplate) -> None:
-        self._server, self._template = server, template
-
-    async def control_tokens(self, texts: Sequence[str]) -> ControlTokens:
-        return self._template.control_tokens
+class TextEmbeddingsInference(OwnTemplate):
+    """text-embeddings-inference."""
 
     async def score(self, messages: Conversation) -> RawScore:
         url = f"{self._server.url}/predict"
