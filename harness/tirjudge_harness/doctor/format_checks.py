@@ -8,15 +8,12 @@ from inspect import isawaitable
 from tirjudge.engines.base import Tokenizer
 from tirjudge.errors import TemplateFailed
 from tirjudge.formats.base import FoundVerdict
-from tirjudge.formats.declaration import ModePart, PromptPart
-from tirjudge.formats.declared import DeclaredFormat
+from tirjudge.formats.declaration import ModePart
+from tirjudge.formats.declared import NUM_SAMPLED, DeclaredFormat, sample_request
 from tirjudge.judge import Judge
 from tirjudge.labels import place_of_labels
 from tirjudge.types import JudgeRequest, Mode
 from tirjudge_harness.doctor.findings import Finding
-
-NUM_LISTED = 3
-"""Number of responses of a listwise prompt that shows any number."""
 
 NUM_COMPARED_CHARS = 60
 """Number of characters at the start and at the end of a message that are searched in the rendered prompt."""
@@ -35,21 +32,9 @@ async def format_findings(judge: Judge) -> list[Finding]:
     for mode, part in format.file.modes.items():
         for number, prompt in enumerate(part.prompt, start=1):
             name = f"{mode} prompt" if len(part.prompt) == 1 else f"{mode} prompt {number}"
-            findings.append(await _prompt(judge, format, request_for(prompt, mode=mode), name=name))
+            findings.append(await _prompt(judge, format, sample_request(prompt, mode=mode), name=name))
         findings.append(await _labels(judge, format, mode=mode, part=part))
     return findings
-
-
-def request_for(prompt: PromptPart, *, mode: Mode) -> JudgeRequest:
-    """Return a request that a prompt shows, with every section that it has a place for."""
-    size = 1 if mode is Mode.POINTWISE else prompt.num_responses or NUM_LISTED
-    return JudgeRequest(
-        mode=mode,
-        prompt="Which word is longer?",
-        responses=[f"The word {number}." for number in range(1, size + 1)],
-        tools="off",
-        **{name: f"The {name} of a test." for name in sorted(prompt.sections)},
-    )
 
 
 async def _prompt(judge: Judge, format: DeclaredFormat, request: JudgeRequest, *, name: str) -> Finding:
@@ -101,7 +86,7 @@ async def _decoded(tokenizer: Tokenizer, ids: Sequence[int]) -> str | None:
 async def _labels(judge: Judge, format: DeclaredFormat, *, mode: Mode, part: ModePart) -> Finding:
     """Check that the probabilities of the labels can be read where the examples of the format have their verdict."""
     name, num_read, spelled = f"{mode} labels", 0, dict[str, None]()
-    size = 1 if mode is Mode.POINTWISE else max(prompt.num_responses or NUM_LISTED for prompt in part.prompt)
+    size = 1 if mode is Mode.POINTWISE else max(prompt.num_responses or NUM_SAMPLED for prompt in part.prompt)
     found = [
         (example.text, verdict)
         for example in part.example
