@@ -208,7 +208,7 @@ class DeclaredFormat:
 
 
 def sample_request(prompt: PromptPart, *, mode: Mode) -> JudgeRequest:
-    """Return a short request that a prompt shows, with every section that it has a place for, to see the words of the prompt."""
+    """Return a short request that a prompt shows, with every section that it has a place for."""
     size = 1 if mode is Mode.POINTWISE else prompt.num_responses or NUM_SAMPLED
     return JudgeRequest(
         mode=mode,

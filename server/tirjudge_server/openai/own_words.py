@@ -1,7 +1,7 @@
 """Instructions of judge prompts that are the words of the served format.
 
-Some formats of other judges have the prompts that clients send (MT-Bench, Arena-Hard). The instructions of such a prompt are not
-a rubric, because the format shows them in any case.
+Some formats of other judges have the prompts that clients send (MT-Bench, Arena-Hard). The instructions of such a prompt are
+not a rubric, because the format shows them in any case.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def check_rubric(request: JudgeRequest, *, format: Format, param: str) -> None:
     refusal = format.traits.refusal(request)
     if refusal is None or not refusal.startswith("rubric:"):
         return
+    reason = refusal.partition(", but ")[2]
     message = (
-        f"{param}: the prompt has instructions for the judge ({shown(request.rubric)}), but {refusal.partition(', but ')[2]}; "
-        "send the prompt in the words of this format (`tirjudge formats show`), or the question alone with "
-        "`responses` in `judge` of the body"
+        f"{param}: the prompt has instructions for the judge ({shown(request.rubric)}), but {reason}; send the prompt in the "
+        "words of this format (`tirjudge formats show`), or the question alone with `responses` in `judge` of the body"
     )
     raise Refused(invalid(message, param=param, code="not_shown_by_format"))
