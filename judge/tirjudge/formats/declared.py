@@ -186,7 +186,8 @@ class DeclaredFormat:
         if part is None:
             modes = ", ".join(self.file.modes)
             return (
-                f"mode: {request.mode} given, but the format {self.shown_name} has no prompt for it; its modes: {modes}"
+                f"mode: {request.mode} given, but the format {self.shown_name} has no prompt for it; its modes: {modes}; "
+                "give one of them (`mode`, --mode)"
             )
         if request.criteria is not None:
             takes_rubric = any("rubric" in prompt.sections for prompt in part.prompt)

@@ -98,9 +98,9 @@ class Scale(Declared):
 class Marked(Declared):
     """Part of the forms whose verdict stands after a mark."""
 
-    before: tuple[Annotated[str, Field(min_length=1)], ...]
+    before: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Marks, one of which precedes the verdict. A mark that begins with a line break is only found at the start of a
-    line."""
+    line. Empty: the verdict is at the start of the text."""
     opening: str = ""
     """Characters, besides blanks, that may stand between the mark and the verdict."""
     after: tuple[str, ...] = ("",)
@@ -123,7 +123,8 @@ class Marked(Declared):
         end = len(text.rstrip(BLANKS))
         verdicts: list[ReadVerdict] = []
         skipped = BLANKS + self.opening
-        for opens, mark in _marks(shown, marks=[self._folded(mark) for mark in self.before]):
+        marks = _marks(shown, marks=[self._folded(mark) for mark in self.before]) if self.before else [(0, "")]
+        for opens, mark in marks:
             start = opened = opens + len(mark)
             while start < min(end, opened + MAX_SKIPPED) and text[start] in skipped:
                 start += 1
@@ -159,7 +160,9 @@ class LabelForm(Marked):
     """One of several labels after a mark, such as `[[A]]`."""
 
     form: Literal["label"]
-    labels: dict[Annotated[str, Field(min_length=1)], str] = Field(min_length=1)
+    labels: dict[Annotated[str, Field(min_length=1)], Annotated[str, Field(coerce_numbers_to_str=True)]] = Field(
+        min_length=1
+    )
     """Text of the label -> letter of a response, `tie`, or a number if there is a scale."""
     scale: Scale | None = None
     """Scale of the numbers. None: the labels name responses."""
@@ -272,6 +275,39 @@ class NumberForm(Marked):
         return None if verdict is None else _with_spellings(verdict, self.spellings)
 
 
+class NumbersForm(Marked):
+    """One number for each response, each after a mark, such as `<answer>8</answer><answer>5</answer>`. The highest wins."""
+
+    form: Literal["numbers"]
+    before: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
+    """Marks, one of which precedes each number."""
+    scale: Scale
+    """Scale of the numbers. A number outside of it does not count as a verdict."""
+    whole: bool = True
+    """Whether only whole numbers count."""
+
+    def read(self, text: str, *, num_responses: int) -> ReadVerdict | None:
+        """Return the verdict in a text; None without a verdict. Of more numbers than responses, `pick` names those that
+        count."""
+
+        def number_at(text: str, start: int) -> tuple[str, str | None] | None:
+            written = number_in(text, start, whole=self.whole)
+            return None if written is None else (written, None)
+
+        found = self.found(text, read=number_at)
+        if len(found) < num_responses or (self.pick == "only" and len(found) > num_responses):
+            return None
+        chosen = found[:num_responses] if self.pick == "first" else found[-num_responses:]
+        scores = tuple(float(each.written) for each in chosen)
+        first = chosen[0]
+        return replace(
+            first,
+            label=compared(scores, scale=self.scale),
+            written=" ".join(each.written for each in chosen),
+            points=scores,
+        )
+
+
 class LineForm(Declared):
     """A verdict that is the whole first line: a label, or one number for each response."""
 
@@ -381,7 +417,7 @@ class JSONForm(Declared):
         return json.dumps(shown)
 
 
-VerdictForm = Annotated[LabelForm | NumberForm | LineForm | JSONForm, Field(discriminator="form")]
+VerdictForm = Annotated[LabelForm | NumberForm | NumbersForm | LineForm | JSONForm, Field(discriminator="form")]
 """How a verdict is written."""
 
 

@@ -59,9 +59,9 @@ def check_rubric(request: JudgeRequest, *, format: Format, param: str) -> None:
         Refused: it has not.
     """
     refusal = format.traits.refusal(request)
-    if refusal is None or not refusal.startswith("rubric:"):
+    if request.rubric is None or refusal is None or not refusal.startswith("rubric:"):
         return
-    reason = refusal.partition(", but ")[2]
+    reason = refusal.partition(", but ")[2].removesuffix("; remove it")
     message = (
         f"{param}: the prompt has instructions for the judge ({shown(request.rubric)}), but {reason}; send the prompt in the "
         "words of this format (`tirjudge formats show`), or the question alone with `responses` in `judge` of the body"
