@@ -29,7 +29,7 @@ from tirjudge_harness.doctor.facts import (
     stop_strings,
     template_state,
 )
-from tirjudge_harness.doctor.findings import Finding
+from tirjudge_harness.doctor.findings import ModelFinding
 from tirjudge_harness.doctor.format_checks import format_findings
 from tirjudge_harness.doctor.observing import ObservedEngine, ObservedTurn, ToolWithoutOutput
 from tirjudge_harness.doctor.passes import PassFigures, PassName, SelfcheckPass, chance_of, run_pass
@@ -75,7 +75,7 @@ class Checkup:
     version: str
     """Version of tirjudge."""
     model: ExaminedModel
-    findings: list[Finding]
+    findings: list[ModelFinding]
     """Findings about the format of another judge, or about a scalar reward model. Empty: neither."""
     template: TemplateState | None
     """None: a scalar reward model."""
@@ -162,7 +162,7 @@ async def _examine(
 class _Parts:
     """What is known about a model before the first pass."""
 
-    findings: list[Finding]
+    findings: list[ModelFinding]
     examples: list[Example]
     """Items that the judge can be shown, each in a mode that its format has. Empty: none, or a part is broken."""
     template: TemplateState | None = None

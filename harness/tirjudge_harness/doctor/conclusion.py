@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tirjudge_harness.doctor.facts import StopString
-from tirjudge_harness.doctor.findings import Finding
+from tirjudge_harness.doctor.findings import ModelFinding
 from tirjudge_harness.doctor.passes import PassName, SelfcheckPass, chance_of
 from tirjudge_harness.statistics.paired import EVERYTHING, common_of, differences_of
 
@@ -80,7 +80,7 @@ def conclude(
     *,
     mass: LabelMass | None,
     stops: Sequence[StopString],
-    findings: Sequence[Finding] = (),
+    findings: Sequence[ModelFinding] = (),
 ) -> Conclusion:
     """Return what the model can be used for. The rules are documented in docs/doctor.md.
 

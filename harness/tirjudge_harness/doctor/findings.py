@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class ModelFinding:
     """What the doctor found about one part of a model."""
 
     name: str

@@ -13,13 +13,13 @@ from tirjudge.formats.declared import NUM_SAMPLED, DeclaredFormat, sample_reques
 from tirjudge.judge import Judge
 from tirjudge.labels import place_of_labels
 from tirjudge.types import JudgeRequest, Mode
-from tirjudge_harness.doctor.findings import Finding
+from tirjudge_harness.doctor.findings import ModelFinding
 
 NUM_COMPARED_CHARS = 60
 """Number of characters at the start and at the end of a message that are searched in the rendered prompt."""
 
 
-async def format_findings(judge: Judge) -> list[Finding]:
+async def format_findings(judge: Judge) -> list[ModelFinding]:
     """Return the findings about the format of a judge; empty: it is not a format of another judge.
 
     Raises:
@@ -28,7 +28,7 @@ async def format_findings(judge: Judge) -> list[Finding]:
     format = judge.format
     if not isinstance(format, DeclaredFormat):
         return []
-    findings: list[Finding] = []
+    findings: list[ModelFinding] = []
     for mode, part in format.file.modes.items():
         for number, prompt in enumerate(part.prompt, start=1):
             name = f"{mode} prompt" if len(part.prompt) == 1 else f"{mode} prompt {number}"
@@ -37,7 +37,7 @@ async def format_findings(judge: Judge) -> list[Finding]:
     return findings
 
 
-async def _prompt(judge: Judge, format: DeclaredFormat, request: JudgeRequest, *, name: str) -> Finding:
+async def _prompt(judge: Judge, format: DeclaredFormat, request: JudgeRequest, *, name: str) -> ModelFinding:
     """Render a prompt with the template of the model, and check that each message is in the result."""
     tokenizer, profile = judge.engine.tokenizer, judge.profile
     messages = format.render(
@@ -50,22 +50,22 @@ async def _prompt(judge: Judge, format: DeclaredFormat, request: JudgeRequest, *
     )
     roles = ", ".join(message.role for message in messages)
     if not judge.engine.facts.constrains:
-        return Finding(name=name, is_ok=None, detail=f"roles {roles}; the chat template is not known")
+        return ModelFinding(name=name, is_ok=None, detail=f"roles {roles}; the chat template is not known")
     try:
         ids = await tokenizer.encode_prompt(messages)
     except TemplateFailed as error:
-        return Finding(name=name, is_ok=False, detail=f"the chat template refuses the roles {roles}: {error}")
+        return ModelFinding(name=name, is_ok=False, detail=f"the chat template refuses the roles {roles}: {error}")
     text = await _decoded(tokenizer, ids)
     if text is None:
-        return Finding(name=name, is_ok=None, detail=f"roles {roles}; {len(ids)} tokens, which cannot be decoded")
+        return ModelFinding(name=name, is_ok=None, detail=f"roles {roles}; {len(ids)} tokens, which cannot be decoded")
     lost = [message.role for message in messages if not all(part in text for part in _ends(message.content))]
     if lost:
         detail = f"the chat template does not show the message of the role {lost[0]}"
-        return Finding(name=name, is_ok=False, detail=detail)
+        return ModelFinding(name=name, is_ok=False, detail=detail)
     if len(ids) > judge.room:
         detail = f"{len(ids)} tokens without the texts of a request, but the context has room for {judge.room}"
-        return Finding(name=name, is_ok=False, detail=detail)
-    return Finding(name=name, is_ok=True, detail=f"roles {roles}; {len(ids)} tokens with texts of a few words")
+        return ModelFinding(name=name, is_ok=False, detail=detail)
+    return ModelFinding(name=name, is_ok=True, detail=f"roles {roles}; {len(ids)} tokens with texts of a few words")
 
 
 def _ends(content: str) -> Iterator[str]:
@@ -83,7 +83,7 @@ async def _decoded(tokenizer: Tokenizer, ids: Sequence[int]) -> str | None:
     return await text if isawaitable(text) else text
 
 
-async def _labels(judge: Judge, format: DeclaredFormat, *, mode: Mode, part: ModePart) -> Finding:
+async def _labels(judge: Judge, format: DeclaredFormat, *, mode: Mode, part: ModePart) -> ModelFinding:
     """Check that the probabilities of the labels can be read where the examples of the format have their verdict."""
     name, num_read, spelled = f"{mode} labels", 0, dict[str, None]()
     size = 1 if mode is Mode.POINTWISE else max(prompt.num_responses or NUM_SAMPLED for prompt in part.prompt)
@@ -94,9 +94,9 @@ async def _labels(judge: Judge, format: DeclaredFormat, *, mode: Mode, part: Mod
     ]
     with_texts = [(text, verdict) for text, verdict in found if verdict.spellings]
     if not with_texts:
-        return Finding(name=name, is_ok=None, detail="no probabilities: the texts of the verdict cannot be listed")
+        return ModelFinding(name=name, is_ok=None, detail="no probabilities: the texts of the verdict cannot be listed")
     if not judge.engine.facts.constrains:
-        return Finding(name=name, is_ok=None, detail="the vocabulary is not known")
+        return ModelFinding(name=name, is_ok=None, detail="the vocabulary is not known")
     tokenizer = judge.engine.tokenizer
     for text, verdict in with_texts:
         labels = tuple(verdict.spellings or ())
@@ -116,10 +116,10 @@ async def _labels(judge: Judge, format: DeclaredFormat, *, mode: Mode, part: Mod
     if num_read < len(with_texts):
         missing = len(with_texts) - num_read
         detail = f"{missing} of {len(with_texts)} examples: the tokens of the verdict do not spell its text ({listed})"
-        return Finding(name=name, is_ok=False, detail=detail)
+        return ModelFinding(name=name, is_ok=False, detail=detail)
     whole = sum(bool(ids) for ids in (await tokenizer.tokens_of(list(spelled))).values())
     detail = f"{listed}: spelled by the vocabulary in {num_read} examples; {whole} of {len(spelled)} are one token"
-    return Finding(name=name, is_ok=True, detail=detail)
+    return ModelFinding(name=name, is_ok=True, detail=detail)
 
 
 def _verdict(format: DeclaredFormat, text: str, *, mode: Mode, num_responses: int) -> FoundVerdict | None:

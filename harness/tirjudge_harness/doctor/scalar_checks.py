@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tirjudge.concurrency import map_concurrently
 from tirjudge.engines.base import Engine
 from tirjudge.engines.scalar import MAX_CONCURRENCY, ReadText, ScalarEngine, conversation
-from tirjudge_harness.doctor.findings import Finding
+from tirjudge_harness.doctor.findings import ModelFinding
 
 PLAIN_PAIRS: tuple[tuple[str, str, str], ...] = (
     ("What is the capital of France?", "The capital of France is Paris.", "The capital of France is a potato."),
@@ -33,7 +33,7 @@ MIN_ORDERED = 10
 """Minimum number of pairs whose better answer has the higher score. A model that guesses reaches it in 2 of 100 cases."""
 
 
-async def scalar_findings(engine: Engine) -> list[Finding]:
+async def scalar_findings(engine: Engine) -> list[ModelFinding]:
     """Return the findings about a scalar reward model.
 
     Raises:
@@ -50,7 +50,7 @@ async def scalar_findings(engine: Engine) -> list[Finding]:
     ]
 
 
-def raw_finding(scores: Sequence[float], *, activated: float | None) -> Finding:
+def raw_finding(scores: Sequence[float], *, activated: float | None) -> ModelFinding:
     """Return whether scores are the outputs of the model, without an activation function.
 
     Args:
@@ -60,39 +60,39 @@ def raw_finding(scores: Sequence[float], *, activated: float | None) -> Finding:
     low, high = min(scores), max(scores)
     found = f"{low:.4g} to {high:.4g}"
     if low < 0 or high > 1:
-        return Finding(name="raw scores", is_ok=True, detail=f"{found}; an activation function gives 0 to 1")
+        return ModelFinding(name="raw scores", is_ok=True, detail=f"{found}; an activation function gives 0 to 1")
     if activated is None:
         detail = f"{found}; the server may apply an activation function, which gives 0 to 1"
-        return Finding(name="raw scores", is_ok=None, detail=detail)
+        return ModelFinding(name="raw scores", is_ok=None, detail=detail)
     if activated == scores[0]:
         detail = (
             f"{found}, the same with use_activation: the server seems to apply an activation function such as a sigmoid"
         )
-        return Finding(name="raw scores", is_ok=False, detail=detail)
-    return Finding(name="raw scores", is_ok=True, detail=f"{found}; with the activation function they differ")
+        return ModelFinding(name="raw scores", is_ok=False, detail=detail)
+    return ModelFinding(name="raw scores", is_ok=True, detail=f"{found}; with the activation function they differ")
 
 
-def beginning_finding(read: ReadText | None) -> Finding:
+def beginning_finding(read: ReadText | None) -> ModelFinding:
     """Return whether the token at the beginning of a sequence is written once."""
     name = "beginning"
     if read is None:
-        return Finding(name=name, is_ok=None, detail="the ids of a text are not known")
+        return ModelFinding(name=name, is_ok=None, detail="the ids of a text are not known")
     ids = list(read.token_ids)
     if len(ids) > 1 and ids[0] == ids[1]:
-        return Finding(name=name, is_ok=False, detail=f"the first token ({ids[0]}) is written twice")
+        return ModelFinding(name=name, is_ok=False, detail=f"the first token ({ids[0]}) is written twice")
     if read.bos_id is None:
-        return Finding(name=name, is_ok=True, detail="the tokenizer adds no token")
+        return ModelFinding(name=name, is_ok=True, detail="the tokenizer adds no token")
     if ids[:1] != [read.bos_id]:
         detail = f"the token {read.bos_id} is missing: neither the template nor the tokenizer writes it"
-        return Finding(name=name, is_ok=False, detail=detail)
-    return Finding(name=name, is_ok=True, detail=f"the token {read.bos_id} is written once")
+        return ModelFinding(name=name, is_ok=False, detail=detail)
+    return ModelFinding(name=name, is_ok=True, detail=f"the token {read.bos_id} is written once")
 
 
-def order_finding(better: Sequence[float], worse: Sequence[float]) -> Finding:
+def order_finding(better: Sequence[float], worse: Sequence[float]) -> ModelFinding:
     """Return whether plainly better answers have higher scores than plainly worse ones."""
     num = sum(high > low for high, low in zip(better, worse, strict=True))
     detail = f"{num} of {len(better)} plainly better answers have the higher score"
     if num >= MIN_ORDERED:
-        return Finding(name="order", is_ok=True, detail=detail)
+        return ModelFinding(name="order", is_ok=True, detail=detail)
     needed = f"at least {MIN_ORDERED} are needed: the model, its template or the sign of its scores is wrong"
-    return Finding(name="order", is_ok=False, detail=f"{detail}; {needed}")
+    return ModelFinding(name="order", is_ok=False, detail=f"{detail}; {needed}")

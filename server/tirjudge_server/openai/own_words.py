@@ -1,7 +1,7 @@
 """Instructions of judge prompts that are the words of the served format.
 
 Some formats of other judges have the prompts that clients send (MT-Bench, Arena-Hard). The instructions of such a prompt are
-not a rubric, because the format shows them in any case.
+not a rubric, because the format shows them already.
 """
 
 from __future__ import annotations
