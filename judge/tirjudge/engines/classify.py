@@ -118,13 +118,17 @@ class VLLM:
     async def control_tokens(self, texts: Sequence[str]) -> ControlTokens:
         return (await self._tokenizer.control_tokens(texts)).served
 
-    async def read_text(self, messages: Conversation) -> ReadText:
+    async def read_text(self, messages: Conversation) -> ReadText | None:
         url = f"{self._server.url}/tokenize"
         kwargs = self._body.get("chat_template_kwargs", {})
         chat = {"messages": messages, "add_generation_prompt": False, "chat_template_kwargs": kwargs}
         text, plain = {"prompt": "a"}, {"prompt": "a", "add_special_tokens": False}
+        try:
+            answers = [await self._server.post("/tokenize", body) for body in (chat, text, plain)]
+        except (CheckpointError, TurnRefused):  # a gateway without /tokenize
+            return None
         with reading_answer(url):
-            ids, added, bare = [(await self._server.post("/tokenize", body))["tokens"] for body in (chat, text, plain)]
+            ids, added, bare = (answer["tokens"] for answer in answers)
             return ReadText(token_ids=ids, bos_id=added[0] if added[:1] != bare[:1] else None)
 
     async def activated_score(self, messages: Conversation) -> float:
