@@ -1,8 +1,10 @@
 """Servers of scalar reward models with the requests and responses of SGLang and of text-embeddings-inference. A real model
-computes the scores, with the tokenizer of transformers."""
+computes the scores, with the tokenizer of transformers. `vllm_app` has scores that a test gives."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +77,45 @@ def inference_app(classifier: Classifier, *, max_tokens: int, bodies: list[Any],
         return JSONResponse({"model_id": "me/reward", "model_type": model_type, "max_input_length": max_tokens})
 
     return Starlette(routes=[Route("/predict", predict, methods=["POST"]), Route("/info", info)])
+
+
+BOS = 7
+"""Id of the token at the beginning of a sequence of `vllm_app`."""
+
+
+def vllm_app(
+    score: Callable[[list[dict[str, str]]], float],
+    *,
+    beginning: Sequence[int] = (BOS,),
+    activates: bool = False,
+    refused_role: str | None = None,
+) -> Starlette:
+    """Return an application with the routes of vLLM with `--runner pooling`.
+
+    Args:
+        score: raw score of a conversation.
+        beginning: ids that the chat template writes at the beginning. The tokenizer alone writes `BOS`.
+        activates: whether all scores are those after a sigmoid, as of a server that does not know `use_activation`.
+        refused_role: role that the chat template refuses. None: it refuses none.
+    """
+
+    async def classify(request: Request) -> JSONResponse:
+        body = await request.json()
+        if any(message["role"] == refused_role for message in body["messages"]):
+            message = f"{str(refused_role).title()} role not supported"
+            error = {"message": message, "type": "BadRequestError", "param": None, "code": 400}
+            return JSONResponse({"error": error}, status_code=400)
+        value = score(body["messages"])
+        value = 1 / (1 + math.exp(-value)) if activates or body["use_activation"] else value
+        return JSONResponse({"data": [{"probs": [value]}], "usage": {"prompt_tokens": 3}})
+
+    async def tokenize(request: Request) -> JSONResponse:
+        body = await request.json()
+        start = beginning if "messages" in body else (BOS,) if body.get("add_special_tokens", True) else ()
+        return JSONResponse({"tokens": [*start, 1, 2], "count": 2 + len(start), "max_model_len": 100})
+
+    async def models(request: Request) -> JSONResponse:
+        return JSONResponse({"data": [{"id": "reward", "owned_by": "vllm", "max_model_len": 100}]})
+
+    routes = [Route("/classify", classify, methods=["POST"]), Route("/tokenize", tokenize, methods=["POST"])]
+    return Starlette(routes=[*routes, Route("/v1/models", models)])

@@ -3,7 +3,7 @@
 paper         one order, drawn from a hash of the content; equal scores count as 0.5 (TIR-Judge, App. D, E)
 official      the official rule and sampling of each benchmark
 single_game   one order; a tie and a missing verdict count as wrong (JudgeBench's `--single_game`)
-both_orders   two opposite orders; right only if both are right
+both_orders   two opposite orders; right only if both are right, or if the rule of the format that joins them is right
 votes=N       the majority of N rollouts in one order
 """
 
@@ -52,7 +52,7 @@ class Protocol:
 PAPER = Protocol(name="paper", counting=ScoringRule())
 OFFICIAL = Protocol(name="official")
 SINGLE_GAME = Protocol(name="single_game", counting=ScoringRule(tie=0.0))
-BOTH_ORDERS = Protocol(name="both_orders", orders="both", counting=ScoringRule(orders="all"))
+BOTH_ORDERS = Protocol(name="both_orders", orders="both", counting=ScoringRule(orders="joined"))
 
 
 def find_protocol(name: str) -> Protocol:

@@ -65,6 +65,9 @@ MIN_SHOWN_CHARS = 16
 MAX_ROLLOUTS = 16
 """Maximum number of concurrent rollouts of one request, so that a large request leaves capacity for others."""
 
+MAX_NAMED_ROLES = 8
+"""Maximum number of roles in the message about a conversation that a chat template refuses."""
+
 OnTurn = Callable[[Sequence[int], TurnRecord], Awaitable[None]]
 """Callback for each finished turn. Arguments: the order shown in its rollout, and the turn."""
 
@@ -382,8 +385,11 @@ class Judge:
         except TemplateFailed as error:
             if isinstance(prompt, str):
                 raise
+            roles = ", ".join(message.role for message in prompt[:MAX_NAMED_ROLES])
             raise RequestNotShown(
-                f"prompt: the chat template refuses the roles of the conversation: {error}"
+                f"prompt: the chat template of the model refuses the conversation of the format "
+                f"{shown_name(self.format.name)}, with the roles {roles}: {error}; use another format, or serve the model "
+                "with a chat template that has these roles"
             ) from error
 
 
@@ -510,13 +516,14 @@ class _Session:
     async def _vote(self, order: tuple[int, ...]) -> list[Vote]:
         """Collect the votes on one order, in as few concurrent waves as possible.
 
-        Comparisons stop when the outcome is decided. Pointwise scores are averaged, so all votes are collected.
+        Comparisons stop when the outcome is decided. Scores and points are averaged, so all votes are collected.
         """
         ballot = self.ballots.setdefault(order, [])
         prompt_ids = await self.judge.encode(self.request, order=order)
         num_votes = self.request.votes
         while True:
-            if self.request.mode is Mode.POINTWISE:
+            adds_points = self.request.orders == "both" and any(vote.rollout.points is not None for vote in ballot)
+            if self.request.mode is Mode.POINTWISE or adds_points:
                 num_needed = num_votes - len(ballot)
             else:
                 num_needed = votes_still_needed([chosen(vote) for vote in ballot], num_votes=num_votes)

@@ -254,7 +254,7 @@ async def _read_verdict(rollout: Rollout, spec: RolloutSpec, *, unclosed: str) -
     if found is None:
         return await _force_verdict(rollout, spec, unclosed=unclosed) if spec.force_verdict else rollout
     logprobs = await _label_logprobs(rollout, found, spec) if spec.read_probabilities else {}
-    return replace(rollout, label=found.label, written=found.written, label_logprobs=logprobs)
+    return replace(rollout, label=found.label, written=found.written, points=found.points, label_logprobs=logprobs)
 
 
 async def _label_logprobs(rollout: Rollout, found: FoundVerdict, spec: RolloutSpec) -> dict[str, float]:

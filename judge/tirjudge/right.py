@@ -14,9 +14,9 @@ from typing import Literal
 
 from tirjudge.basis import combined_basis
 from tirjudge.types import GOOD_SCORE, TIE, Basis, Judgment, Mode, Rollout
-from tirjudge.verdict import SCORE_DIGITS, TIED, shown_probabilities
+from tirjudge.verdict import SCORE_DIGITS, TIED, joined_choice, shown_probabilities
 
-CountedOrders = Literal["first", "mean", "net", "all"]
+CountedOrders = Literal["first", "mean", "net", "all", "joined"]
 Result = Literal["right", "wrong", "tie", "none"]
 
 
@@ -36,6 +36,8 @@ class Decision:
     """Sum of score x P(score) over the judge's score tokens. None: not known."""
     probabilities: tuple[float, ...] | None = None
     """P(it is the best) of each response, in the order of `shown`. None: not known."""
+    points: tuple[float, ...] | None = None
+    """Points of each response, in the order of `shown`. None: the format does not join orders by points."""
     forced: bool = False
     """Whether the verdict was forced."""
     basis: Basis | None = None
@@ -57,7 +59,9 @@ class ScoringRule:
 
     orders: CountedOrders = "first"
     """`first`: the first order alone. `mean`: the mean over the orders. `net`: 1 if more orders are right than wrong,
-    else 0. `all`: 1 if every order is right, else 0. Several votes on one order are one decision, their majority."""
+    else 0. `all`: 1 if every order is right, else 0. `joined`: 1 if the response with the most points over all orders is
+    right, else 0; as `all` if the format does not join orders by points. Several votes on one order are one decision, their
+    majority."""
     tie: float = 0.5
     """Credit of a tie: responses called equally good, or equal highest scores."""
     scalar_tie: float | None = None
@@ -116,7 +120,7 @@ def over_orders(results: Sequence[Result], *, counting: ScoringRule) -> tuple[Re
             return ("right", 1.0) if lead > 0 else ("wrong", 0.0)
         return ("none" if "none" in results else "tie"), 0.0
     agreed = _agreed(results)
-    if counting.orders == "all":
+    if counting.orders in ("all", "joined"):
         return agreed, float(agreed == "right")
     return agreed, fmean(credits[result] for result in results)
 
@@ -179,7 +183,20 @@ def _of_choices(
     decisions: Sequence[Decision], responses: Sequence[int], *, right: frozenset[int], counting: ScoringRule
 ) -> tuple[Result, float] | None:
     results = results_by_order(decisions, responses, right=right)
+    if counting.orders == "joined" and (choice := _joined(decisions, responses)) is not None:
+        result = _result(choice, right=right)
+        return result, float(result == "right")
     return over_orders(results, counting=counting) if results else None
+
+
+def _joined(decisions: Sequence[Decision], responses: Sequence[int]) -> int | None:
+    """Return the response with the most points over all orders, or `TIED`; None if an order has no points, or if there is
+    only one order."""
+    by_order = [
+        [dict(zip(vote.shown, vote.points, strict=True)) for vote in votes if vote.points is not None]
+        for votes in decided_by_order(decisions, responses).values()
+    ]
+    return joined_choice(by_order) if len(by_order) > 1 and all(by_order) else None
 
 
 def _of_scores(
@@ -273,6 +290,7 @@ def decisions_of(judgment: Judgment, *, asked: Sequence[int], needs_program: boo
                     best=None if verdict.best is None else asked[verdict.best],
                     tied=verdict.label == TIE,
                     probabilities=tuple(shown_probabilities(verdict.probabilities, num_shown=len(shown))) or None,
+                    points=None if verdict.points is None else tuple(verdict.points),
                     forced=verdict.forced,
                     basis=verdict.basis,
                 )

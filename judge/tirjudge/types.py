@@ -357,6 +357,9 @@ class Rollout:
     """Label of the verdict as the model saw it. None: no verdict."""
     written: str | None = None
     """Text that the model wrote for the label, on its own scale. None: the label itself."""
+    points: tuple[float, ...] | None = None
+    """Points of each shown response, in the order shown, if the format joins opposite orders by points. None: it does not, or
+    there is no verdict."""
     label_logprobs: dict[str, float] = field(default_factory=dict)
     """Label -> log-probability at the verdict position, over the full vocabulary. Empty: no verdict, or the engine does
     not return probabilities."""
@@ -953,6 +956,9 @@ class RolloutVerdict(Wire):
     1 to 10."""
     written: str | None = Field(default=None, exclude_if=is_none)
     """Text that the model wrote for the label, such as a score on its own scale. None (omitted from JSON): the label."""
+    points: list[float] | None = Field(default=None, exclude_if=is_none)
+    """Points of each shown response, in the order shown, if the format joins opposite orders by points. None (omitted from
+    JSON): orders that disagree are a tie."""
     best: int | None
     """Index into the request of the response that the label names. None for pointwise and for a tie."""
     score: float | None

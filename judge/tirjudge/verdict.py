@@ -32,6 +32,9 @@ from tirjudge.types import (
 TIED = -1
 """Choice of a vote that called the responses equally good, in place of the index of a response."""
 
+POINT_DIGITS = 9
+"""Decimal places of sums of points. The order of summation must not break ties."""
+
 SCORE_DIGITS = 3
 """Decimal places of scores. The last digits of an engine vary with its batch and must not break ties."""
 
@@ -88,6 +91,7 @@ def rollout_verdict(vote: Vote, *, mode: Mode) -> RolloutVerdict | None:
     return RolloutVerdict(
         label=rollout.label,
         written=rollout.written,
+        points=None if rollout.points is None else list(rollout.points),
         best=None if pointwise or rollout.label == TIE else vote.response_named(rollout.label),
         score=expected_score(rollout) if pointwise else None,
         probabilities=rollout.label_probabilities,
@@ -122,7 +126,8 @@ def votes_still_needed(choices: Sequence[int | None], *, num_votes: int) -> int:
 
 
 def preference_verdict(votes: Sequence[Vote], *, num_responses: int) -> Verdict:
-    """Return the verdict of a pairwise or listwise comparison: the majority of each order, if all orders agree.
+    """Return the verdict of a pairwise or listwise comparison: the majority of each order, if all orders agree. If the format
+    joins opposite orders by points: the response with the most points.
 
     Args:
         votes: all votes of all orders. All orders show the same responses.
@@ -137,7 +142,12 @@ def preference_verdict(votes: Sequence[Vote], *, num_responses: int) -> Verdict:
     decisions = {majority([chosen(vote) for vote in cast]) for cast in by_order.values()}
     best = next(iter(decisions)) if len(decisions) == 1 else None
     called_tie = best == TIED
-    best = None if called_tie else best
+    points = [
+        [dict(zip(vote.order, vote.rollout.points or (), strict=False)) for vote in cast] for cast in by_order.values()
+    ]
+    if len(points) > 1 and all(all(cast) for cast in points):
+        best = joined_choice(points)
+    best = None if best == TIED else best
     mass = _mean_mass(counted)
     probabilities = confidence = None
     if mass is not None:
@@ -160,6 +170,24 @@ def preference_verdict(votes: Sequence[Vote], *, num_responses: int) -> Verdict:
         reason=reason,
         basis=_basis(counted, mode=Mode.LISTWISE),  # pairwise has the same rule
     )
+
+
+def joined_choice(by_order: Sequence[Sequence[Mapping[int, float]]]) -> int:
+    """Return the response with the most points over all orders, or `TIED` if several have them.
+
+    Args:
+        by_order: for each order, the points of each of its votes: index of a response -> points. The votes of an order are
+            averaged, so that all orders count equally.
+
+    >>> joined_choice([[{0: 3.0, 1: 0.0}], [{0: 0.0, 1: 1.0}]]), joined_choice([[{0: 8, 1: 6}], [{0: 6, 1: 8}]])
+    (0, -1)
+    """
+    totals = {
+        index: round(math.fsum(fmean(points[index] for points in cast) for cast in by_order), POINT_DIGITS)
+        for index in by_order[0][0]
+    }
+    top = [index for index, total in totals.items() if total == max(totals.values())]
+    return top[0] if len(top) == 1 else TIED
 
 
 def chosen(vote: Vote) -> int | None:

@@ -17,6 +17,7 @@ from tirjudge.errors import (
     SandboxBusy,
     SandboxUnavailable,
     TirjudgeError,
+    TurnRefused,
     logged,
 )
 from tirjudge.http.exchange import EngineRefused
@@ -82,11 +83,12 @@ class Readiness:
         """Record the failure of a judgment, and request a trial.
 
         A busy component works, and so does an engine that refuses a single request. After a deadline, `problem` stays as it
-        is until the trial has ended: the request may have been too large, or the engine hangs.
+        is until the trial has ended: the request may have been too large, or the engine hangs. Likewise after a refused
+        turn: the trial shows whether the engine refuses every request.
         """
         if isinstance(error, SandboxBusy | EngineBusy) or (isinstance(error, EngineRefused) and error.is_about_request):
             return
-        if not isinstance(error, DeadlineExceeded):
+        if not isinstance(error, DeadlineExceeded | TurnRefused):
             self._circuit_of(error).failed(error)
             self.problem = logged(error)
             self._ready.clear()

@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.errors import EngineUnavailable, PromptTooLong
 from tirjudge.http.protocol import shown
-from tirjudge.types import MAX_NUMBER, ChatMessage, Completion, Sampling, Text
+from tirjudge.types import MAX_NUMBER, Completion, Sampling, Text
 from tirjudge_server.repetition import RepetitionDetection, cut_at_repetition
 from tirjudge_web.body import parse_body, read_body
 from tirjudge_web.body_budget import NUM_LARGEST, BodyBudget
@@ -108,11 +108,20 @@ class WorkerCompletionRequest(_Body):
         )
 
 
+class TemplateMessage(BaseModel):
+    """A message for the chat template, which decides what roles it has."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    role: Text
+    content: Text
+
+
 class TokenizeRequest(_Body):
     """A tokenize request: a text, or a conversation for the chat template."""
 
     prompt: Text | None = None
-    messages: list[ChatMessage] | None = None
+    messages: list[TemplateMessage] | None = None
     add_generation_prompt: bool = True
     chat_template_kwargs: dict[Text, JsonValue] | None = None
     """Options of the chat template; None: no options."""

@@ -88,6 +88,34 @@ def test_a_benchmark_is_run_in_the_format_of_another_judge(tmp_path: Path) -> No
     assert [(decision.best, decision.forced) for decision in decisions] == [(1, False)] * 10
 
 
+def test_both_orders_are_joined_by_the_rule_of_the_format(tmp_path: Path) -> None:
+    def unsure(conversation: str) -> str:
+        """Prefer the longer response strongly if it is shown first; otherwise prefer the first one slightly."""
+        first = conversation.index("three") < conversation.index("<|The End of Assistant A's Answer|>")
+        return "[[A>>B]]" if first else "[[A>B]]"
+
+    accuracies, rows = {}, rows_of_llmbar(tmp_path)
+    for format in ("arena-hard", "mt-bench-pair"):
+        command = [
+            "bench",
+            "run",
+            "llmbar",
+            "--data",
+            str(rows),
+            "--protocol",
+            "both_orders",
+            "--tools",
+            "off",
+            "--json",
+        ]
+        texts = unsure if format == "arena-hard" else lambda conversation: "[[A]]"
+        with serving_chat(texts) as chat:
+            done = run_command([*command, "--out", str(tmp_path / format), *model_of(chat, format=format)])
+        assert done.status == 0, done.stderr
+        accuracies[format] = json.loads(done.stdout)[0]["figures"][0]["value"]
+    assert accuracies == {"arena-hard": 1.0, "mt-bench-pair": 0.0}
+
+
 def test_a_tie_of_the_judge_counts_as_a_tie(tmp_path: Path) -> None:
     command = ["bench", "run", "llmbar", "--data", str(rows_of_llmbar(tmp_path)), "--out", str(tmp_path / "run")]
     with serving_chat(lambda conversation: "[[C]]") as chat:

@@ -18,6 +18,7 @@ from tirjudge.control_tokens import FAMILIES
 from tirjudge.engines.scripted import ByteTokenizer, ScriptedEngine
 from tirjudge.errors import PromptTooLong, RequestNotShown, TemplateFailed
 from tirjudge.formats import format_named
+from tirjudge.formats.declaration import parse_format
 from tirjudge.formats.declared import DeclaredFormat, shipped_names
 from tirjudge.judge import Judge
 from tirjudge.profile import Profile
@@ -396,7 +397,7 @@ def test_a_file_is_tested(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     bad = run_command("formats", "test", written(tmp_path / "other", FILE.replace("Winner: 2", "Winner: 3")))
     assert bad.returncode == 2
-    assert "example 1: the label None is read, but 'B' is expected" in bad.stderr
+    assert "example 1: no verdict is read, but 'B' is expected" in bad.stderr
 
 
 async def test_the_text_of_a_json_verdict_has_no_words_of_the_model() -> None:
@@ -446,5 +447,16 @@ async def test_roles_that_the_template_refuses_are_an_error_of_the_request() -> 
     engine.tokenizer = StrictTokenizer()
     judge = Judge(engine=engine, profile=Profile(format="nemotron-genrm"))
     chat = [ChatMessage(role="user", content="q"), ChatMessage(role="tool", content="t")]
-    with pytest.raises(RequestNotShown, match="prompt: the chat template refuses"):
+    with pytest.raises(
+        RequestNotShown, match=r"^prompt: .*refuses.* nemotron-genrm, with the roles user, tool, response_1, response_2"
+    ):
         await judge.judge(JudgeRequest(mode=Mode.PAIRWISE, prompt=chat, responses=["a", "b"]))
+
+
+def test_the_files_in_the_documentation_are_complete() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
+    files = [block.partition("```")[0] for block in page.split("```toml\n")[1:]]
+    assert [parse_format(file.encode(), origin="docs").title for file in files] == [
+        "My judge",
+        "Two scores after a thought",
+    ]

@@ -21,9 +21,10 @@ import pytest
 
 from tests.processes import descendants
 from tests.servers import scripted_service
+from tests.waiting import until
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.engines.vllm import VLLMEngine
-from tirjudge.errors import DeadlineExceeded, EngineUnavailable, SandboxUnavailable
+from tirjudge.errors import DeadlineExceeded, EngineUnavailable, SandboxUnavailable, TurnRefused
 from tirjudge.judge import Judge
 from tirjudge.opening import open_model
 from tirjudge.tools.python import PythonTool
@@ -291,6 +292,29 @@ async def test_queued_requests_fail_when_circuit_opens() -> None:
         )
     assert {type(answer) for answer in answers} == {EngineUnavailable}
     assert len(engine.calls) == NUM_FAILURES
+
+
+async def test_refused_turns_do_not_open_the_circuit_unless_the_trial_is_refused_too(monkeypatch, connect) -> None:
+    monkeypatch.setattr(readiness, "RETRY_S", 0.01)
+    refuses_all = False
+
+    def write(prompt: str) -> str:
+        if refuses_all or "refused" in prompt:
+            raise TurnRefused("HTTP 400: bad request")
+        return "<preference>A</preference>"
+
+    service = JudgeService(Judge(engine=ScriptedEngine(write)))
+    app = create_app(service)
+    async with connect(app) as client, app.router.lifespan_context(app), asyncio.timeout(TIMEOUT_S):
+        await service.readiness.wait()
+        body = {"mode": "pairwise", "prompt": "refused", "responses": ["a", "b"], "tools": "off"}
+        for _ in range(2 * NUM_FAILURES):
+            response = await client.post("/v1/judge", json=body)
+            assert (response.status_code, response.json()["error"]["code"]) == (502, "engine_refused")
+        assert (await client.post("/v1/judge", json=body | {"prompt": "fine"})).status_code == 200
+        refuses_all = True
+        await client.post("/v1/judge", json=body)
+        await until(lambda: service.readiness.engine.is_open)
 
 
 async def test_requests_without_tools_are_judged_without_sandbox(make_service) -> None:

@@ -13,16 +13,19 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
+from tests.vllm.http_conformance import REFUSES_REPEATED_ROLES
 from tirjudge.engines.checkpoint import read_safetensors
 from tirjudge.model import bundled_checkpoint
 from tirjudge_training.checkpoints import load_tokenizer, save_tokenizer
 
 
 def write_served(out: Path) -> Path:
-    """Write the folder, and return it. `out` must not exist."""
+    """Write the folder, and return it. `out` must not exist. Its chat template refuses two messages of one role in a row."""
     source = bundled_checkpoint()
     out.mkdir(parents=True)
-    save_tokenizer(load_tokenizer(source), out)
+    tokenizer = load_tokenizer(source)
+    tokenizer.chat_template = REFUSES_REPEATED_ROLES + tokenizer.chat_template
+    save_tokenizer(tokenizer, out)
     for name in ("config.json", "generation_config.json", "judge.json", "model.safetensors"):
         shutil.copy(source / name, out / name)
     untie(out)

@@ -23,6 +23,7 @@ from tirjudge.errors import (
     RequestNotShown,
     SandboxBusy,
     SandboxUnavailable,
+    TurnRefused,
 )
 from tirjudge.http.exchange import EngineRefused
 from tirjudge.http.protocol import ErrorBody, Problem, invalid
@@ -103,7 +104,7 @@ def problem_from(error: Exception) -> tuple[int, Problem, dict[str, str]]:
         case DeadlineExceeded():
             problem = Problem(message=str(error), type="server_error", code="deadline_exceeded")
             return 504, problem, {}
-        case EngineRefused():
+        case EngineRefused() | TurnRefused():
             problem = Problem(message=f"the model refused: {error}", type="server_error", code="engine_refused")
             return 502, problem, {}
         case EngineBusy():

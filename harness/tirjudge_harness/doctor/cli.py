@@ -24,8 +24,9 @@ def doctor(
 
     The page shows template, special tokens, label mass, stop strings, context, prefix cache and speed. Then the model
     judges the 60 items of the benchmark `selfcheck` with tools, without tools, and with the outputs of its programs
-    removed. The exit status is 1 if the model is broken: label mass below 0.9, format errors above 10 %, or a stop
-    string that never worked. It is 2 if the model cannot be opened or reached.
+    removed. A format of another judge (--format) and a scalar reward model (--judge classify:URL) are checked first,
+    and judge the items without tools. The exit status is 1 if the model is broken: label mass below 0.9, format errors
+    above 10 %, a stop string that never worked, or a failed check. It is 2 if the model cannot be opened or reached.
 
     Examples: tirjudge doctor --engine http://gpu-1:8000; tirjudge doctor --chat-url https://api.openai.com/v1
     --chat-model gpt-5; tirjudge doctor --model checkpoints/mine --items 12
@@ -36,6 +37,7 @@ def doctor(
 
     from rich.console import Console
 
+    from tirjudge.formats import format_named
     from tirjudge.opening import given_tools
     from tirjudge_harness.doctor.checkup import examine
     from tirjudge_harness.doctor.page import print_page
@@ -44,7 +46,11 @@ def doctor(
     from tirjudge_harness.run_store import write_output
 
     console = Console(stderr=True)
-    opening = open_chosen_model(model_options, tools=given_tools(model_options.tool))
+    takes_tools = True
+    if model_options.format is not None:
+        with as_input_error():
+            takes_tools = format_named(model_options.format).traits.takes_tools
+    opening = open_chosen_model(model_options, tools=given_tools(model_options.tool) if takes_tools else ())
     try:
         checkup = asyncio.run(examine(opening, num_items=items, concurrency=concurrency, console=console))
     except KeyboardInterrupt:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tirjudge_harness.doctor.facts import StopString
+from tirjudge_harness.doctor.findings import ModelFinding
 from tirjudge_harness.doctor.passes import PassName, SelfcheckPass, chance_of
 from tirjudge_harness.statistics.paired import EVERYTHING, common_of, differences_of
 
@@ -75,16 +76,22 @@ def label_mass_of(passes: Sequence[SelfcheckPass]) -> LabelMass | None:
 
 
 def conclude(
-    passes: dict[PassName, SelfcheckPass], *, mass: LabelMass | None, stops: Sequence[StopString]
+    passes: dict[PassName, SelfcheckPass],
+    *,
+    mass: LabelMass | None,
+    stops: Sequence[StopString],
+    findings: Sequence[ModelFinding] = (),
 ) -> Conclusion:
     """Return what the model can be used for. The rules are documented in docs/doctor.md.
 
     Args:
-        passes: all three passes.
+        passes: all three passes; of a judge without tools, the pass without tools, or none if no item can be shown.
         mass: label mass of the verdicts with and without tools.
         stops: the stop strings of the format.
+        findings: findings about the format of another judge, or about a scalar reward model.
     """
-    everywhere = [
+    everywhere = [f"{finding.name}: {finding.detail}" for finding in findings if finding.is_ok is False]
+    everywhere += [
         f"{stop.text!r} never ended a turn, although it was written or due" for stop in stops if stop.is_broken
     ]
     if mass is not None and mass.mean < MIN_LABEL_MASS:
@@ -97,6 +104,10 @@ def conclude(
         if name is not PassName.OUTPUTS_REMOVED and (each.figures.format_errors.value or 0.0) > MAX_FORMAT_ERRORS
     }
     broken = [*everywhere, *of_format.values()]
+    if not passes and not broken:
+        return _said(ModelUse.NONE, "Not examined: the format can show none of the items.", [])
+    if PassName.WITH_TOOLS not in passes:
+        return _without_tools(passes.get(PassName.WITHOUT_TOOLS), broken)
     with_tools, without = passes[PassName.WITH_TOOLS], passes[PassName.WITHOUT_TOOLS]
     if not with_tools.marks or not without.marks:
         return _said(ModelUse.NONE, "Not usable: no item could be judged.", broken or ["no item could be judged"])
@@ -107,9 +118,26 @@ def conclude(
     if of_format:
         return _said(ModelUse.NONE, f"Not usable: {'; '.join(broken)}.", broken)
     use, sentence = _by_accuracy(passes)
-    num_judged = with_tools.figures.accuracy.num
-    part = f" Only {num_judged} of {NUM_ITEMS} items were judged." if num_judged < NUM_ITEMS else ""
-    return _said(use, sentence + part, broken)
+    return _said(use, sentence + _num_judged(with_tools), broken)
+
+
+def _without_tools(only: SelfcheckPass | None, broken: list[str]) -> Conclusion:
+    """Return what a judge without tools can be used for. `only`: its pass; None: it was not made."""
+    if only is not None and not only.marks:
+        broken = broken or ["no item could be judged"]
+    if broken or only is None:
+        return _said(ModelUse.NONE, f"Not usable: {'; '.join(broken)}.", broken)
+    accuracy, chance = _percent(only), f"{chance_of(only.marks):.0%}"
+    if not _beats_chance(only):
+        sentence = f"Not usable for requests like these: {accuracy} right, which is not above chance ({chance})."
+        return _said(ModelUse.NONE, sentence + _num_judged(only), [])
+    sentence = f"Usable as a judge without tools: {accuracy} right, which is above chance ({chance})."
+    return _said(ModelUse.NO_TOOLS, sentence + _num_judged(only), [])
+
+
+def _num_judged(one: SelfcheckPass) -> str:
+    num = one.num_items
+    return f" Only {num} of {NUM_ITEMS} items were judged." if num < NUM_ITEMS else ""
 
 
 def _by_accuracy(passes: dict[PassName, SelfcheckPass]) -> tuple[ModelUse, str]:

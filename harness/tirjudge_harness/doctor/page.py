@@ -10,10 +10,14 @@ from rich.text import Text
 
 from tirjudge_harness.doctor.checkup import Checkup
 from tirjudge_harness.doctor.conclusion import MAX_FORMAT_ERRORS, MIN_LABEL_MASS
+from tirjudge_harness.doctor.facts import TemplateState
 from tirjudge_harness.doctor.passes import PassFigures, PassName
 from tirjudge_harness.statistics.intervals import Estimate
 
 UNKNOWN = "not known"
+
+STATES = {True: "ok: ", False: "broken: ", None: "not known: "}
+"""Whether a part works -> start of its line."""
 
 
 def print_page(checkup: Checkup, *, console: Console) -> None:
@@ -22,14 +26,15 @@ def print_page(checkup: Checkup, *, console: Console) -> None:
 
 
 def page_of(checkup: Checkup) -> RenderableType:
-    """Return the page: the model, the table of the three passes, and the conclusion."""
+    """Return the page: the model, the table of the passes, and the conclusion."""
     facts = Table(show_header=False, box=None, pad_edge=False)
     facts.add_column(style="bold", no_wrap=True)
     facts.add_column(overflow="fold")
-    for name, value in _facts(checkup):
+    for name, value in (*_facts(checkup), *_of_engine(checkup)):
         facts.add_row(name, Text(value))
     conclusion = checkup.conclusion
-    lines: list[RenderableType] = [facts, Text(), _table(checkup), Text()]
+    lines: list[RenderableType] = [facts, Text()]
+    lines += [_table(checkup), Text()] if checkup.passes else []
     lines += [Text(f"broken: {problem}", style="red") for problem in conclusion.broken]
     return Group(*lines, Text(conclusion.sentence, style="bold"))
 
@@ -38,33 +43,39 @@ def _facts(checkup: Checkup) -> Iterator[tuple[str, str]]:
     model = checkup.model
     yield "model", model.name
     yield "address", model.address + ("" if model.fingerprint is None else f", fingerprint {model.fingerprint}")
-    yield (
-        "prompt format",
-        model.format + (", which it was trained on" if model.trained_on_format else ", not trained on it"),
-    )
-    yield "chat template", _template(checkup)
-    tokens = checkup.special_tokens
-    origin = "of its tokenizer" if tokens.source == "tokenizer" else "of all known families; its tokenizer is not known"
-    yield "special tokens", f"{tokens.number} {origin}"
-    yield "label mass", _label_mass(checkup)
+    trained = ", which it was trained on" if model.trained_on_format else ", not trained on it"
+    yield "prompt format", "none: a scalar reward model" if model.format is None else model.format + trained
+    for finding in checkup.findings:
+        yield finding.name, f"{STATES[finding.is_ok]}{finding.detail}"
+    if checkup.template is not None:
+        yield "chat template", _template(checkup.template)
+    if (tokens := checkup.special_tokens) is not None:
+        families = "of all known families; its tokenizer is not known"
+        origin = "of its tokenizer" if tokens.source == "tokenizer" else families
+        yield "special tokens", f"{tokens.number} {origin}"
+
+
+def _of_engine(checkup: Checkup) -> Iterator[tuple[str, str]]:
+    """Yield what the passes showed about the engine."""
+    is_scalar = checkup.model.format is None
+    if not is_scalar and checkup.passes:
+        yield "label mass", _label_mass(checkup)
     for number, stop in enumerate(checkup.stops):
         missed = f", missed in {stop.missed}" if stop.missed else ""
         yield "" if number else "stop strings", f"{stop.text} ended {stop.matched} of {stop.turns} turns{missed}"
-    context = UNKNOWN if model.context_tokens is None else f"{model.context_tokens:,} tokens"
+    known = checkup.model.context_tokens
+    context = UNKNOWN if known is None else f"{known:,} tokens"
     largest = UNKNOWN if checkup.largest_prompt is None else f"{checkup.largest_prompt:,} tokens"
-    yield "context", f"{context}; longest prompt of the items: {largest}"
-    cache = checkup.prefix_cache
-    yield (
-        "prefix cache",
-        (
-            f"{UNKNOWN}: the endpoint does not report it"
-            if cache.cached_tokens is None
-            else f"{cache.cached_tokens:,} of {cache.prompt_tokens or 0:,} tokens of a repeated prompt"
-        ),
-    )
-    speed = checkup.speed
-    tokens_per_s = "" if speed.output_tokens_per_s is None else f"{speed.output_tokens_per_s:,.0f} output tokens/s, "
-    yield "speed", f"{tokens_per_s}{speed.judgments_per_s:.2f} judgments/s, {speed.concurrency} at once"
+    yield "context", context if is_scalar else f"{context}; longest prompt of the items: {largest}"
+    if (cache := checkup.prefix_cache) is not None:
+        reported = f"{cache.cached_tokens or 0:,} of {cache.prompt_tokens or 0:,} tokens of a repeated prompt"
+        yield (
+            "prefix cache",
+            f"{UNKNOWN}: the endpoint does not report it" if cache.cached_tokens is None else reported,
+        )
+    if (speed := checkup.speed) is not None:
+        per_s = "" if not speed.output_tokens_per_s else f"{speed.output_tokens_per_s:,.0f} output tokens/s, "
+        yield "speed", f"{per_s}{speed.judgments_per_s:.2f} judgments/s, {speed.concurrency} at once"
 
 
 def _label_mass(checkup: Checkup) -> str:
@@ -75,8 +86,7 @@ def _label_mass(checkup: Checkup) -> str:
     return f"{spread}, over {mass.verdicts} verdicts (at least {MIN_LABEL_MASS} is needed)"
 
 
-def _template(checkup: Checkup) -> str:
-    state = checkup.template
+def _template(state: TemplateState) -> str:
     thinking = {
         None: "enable_thinking: not known",
         True: "has the option enable_thinking",
@@ -90,9 +100,9 @@ def _template(checkup: Checkup) -> str:
 def _table(checkup: Checkup) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column(f"{checkup.items} items", style="bold", no_wrap=True)
-    for name in PassName:
-        table.add_column(name.shown, justify="right")
-    passes = [checkup.passes[name.value] for name in PassName]
+    for name in checkup.passes:
+        table.add_column(PassName(name).shown, justify="right")
+    passes = list(checkup.passes.values())
     for title, show in ROWS:
         table.add_row(title, *map(show, passes))
     bases = sorted({basis for one in passes for basis in one.basis or {}})

@@ -83,6 +83,11 @@ class SelfcheckPass:
     """Scores of the items."""
     rollouts: list[RolloutRecord]
 
+    @property
+    def num_items(self) -> int:
+        """Number of judged items. An item of three scored responses has two comparisons."""
+        return len({mark.outline.id for mark in self.marks})
+
 
 async def run_pass(
     name: PassName,
@@ -91,6 +96,7 @@ async def run_pass(
     folder: Path,
     num_items: int | None,
     context: RunContext,
+    title: str,
 ) -> SelfcheckPass:
     """Judge the items once.
 
@@ -100,6 +106,7 @@ async def run_pass(
         folder: empty folder for the run.
         num_items: sample size. None: all items.
         context: the judge.
+        title: title of the progress display.
 
     Raises:
         RunStopped: the judge is unavailable.
@@ -107,9 +114,7 @@ async def run_pass(
     tools: Literal["auto", "off"] = "off" if name is PassName.WITHOUT_TOOLS else "auto"
     settings = RunSettings(tools=tools, limit=num_items)
     plan = plan_run(BENCHMARK, examples, opened=context.opened, settings=settings)
-    number = list(PassName).index(name) + 1
     started = perf_counter()
-    title = f"{number}/{len(PassName)} {name.shown}"
     run = await judge_plan(plan, benchmark=BENCHMARK, out=folder, context=context, title=title)
     return result_of(run, wall_s=perf_counter() - started)
 

@@ -19,10 +19,10 @@ from typing import Any, Protocol
 
 from tirjudge.control_tokens import ControlTokens
 from tirjudge.engines.base import RawScore
-from tirjudge.engines.scalar import MAX_CONCURRENCY, Conversation, RewardTemplate, ScalarEngine, one_number
+from tirjudge.engines.scalar import MAX_CONCURRENCY, Conversation, ReadText, RewardTemplate, ScalarEngine, one_number
 from tirjudge.engines.server_client import ServerClient, reading_answer
 from tirjudge.engines.vllm import RemoteTokenizer
-from tirjudge.errors import CheckpointError, PromptTooLong, TurnRefused
+from tirjudge.errors import CheckpointError, PromptTooLong, RequestNotShown, TurnRefused
 from tirjudge.model import EngineKind, EngineOptions, Model
 from tirjudge.profile import Profile
 from tirjudge.template_options import TemplateOptions
@@ -38,6 +38,14 @@ class RewardServer(Protocol):
     """A server with a scalar reward model. Each kind has its own requests."""
 
     async def control_tokens(self, texts: Sequence[str]) -> ControlTokens:
+        """As in `ScalarEngine`."""
+        ...
+
+    async def read_text(self, messages: Conversation) -> ReadText | None:
+        """As in `ScalarEngine`."""
+        ...
+
+    async def activated_score(self, messages: Conversation) -> float | None:
         """As in `ScalarEngine`."""
         ...
 
@@ -60,6 +68,12 @@ class ClassifyEngine(ScalarEngine):
 
     async def control_tokens(self, texts: Sequence[str]) -> ControlTokens:
         return await self._wire.control_tokens(texts)
+
+    async def read_text(self, messages: Conversation) -> ReadText | None:
+        return await self._wire.read_text(messages)
+
+    async def activated_score(self, messages: Conversation) -> float | None:
+        return await self._wire.activated_score(messages)
 
     async def score_conversation(self, messages: Conversation) -> RawScore:
         return await self._wire.score(messages)
@@ -104,8 +118,34 @@ class VLLM:
     async def control_tokens(self, texts: Sequence[str]) -> ControlTokens:
         return (await self._tokenizer.control_tokens(texts)).served
 
+    async def read_text(self, messages: Conversation) -> ReadText | None:
+        url = f"{self._server.url}/tokenize"
+        kwargs = self._body.get("chat_template_kwargs", {})
+        chat = {"messages": messages, "add_generation_prompt": False, "chat_template_kwargs": kwargs}
+        text, plain = {"prompt": "a"}, {"prompt": "a", "add_special_tokens": False}
+        try:
+            answers = [await self._server.post("/tokenize", body) for body in (chat, text, plain)]
+        except (CheckpointError, TurnRefused):  # a gateway without /tokenize
+            return None
+        with reading_answer(url):
+            ids, added, bare = (answer["tokens"] for answer in answers)
+            return ReadText(token_ids=ids, bos_id=added[0] if added[:1] != bare[:1] else None)
+
+    async def activated_score(self, messages: Conversation) -> float:
+        body = self._body | {"messages": messages, "use_activation": True}
+        return self._read(await self._server.post(self._route, body)).value
+
     async def score(self, messages: Conversation) -> RawScore:
-        return self._read(await self._server.post(self._route, self._body | {"messages": messages}))
+        """
+        Raises:
+            RequestNotShown: the server refuses this conversation, but not `PROBE`.
+        """
+        try:
+            answer = await self._server.post(self._route, self._body | {"messages": messages})
+        except TurnRefused as error:
+            await self._server.post(self._route, self._body | {"messages": PROBE})
+            raise RequestNotShown(f"prompt: the chat template refuses the conversation: {error}") from error
+        return self._read(answer)
 
     def _read(self, answer: Any) -> RawScore:
         url = f"{self._server.url}{self._route}"
@@ -121,34 +161,8 @@ def _of_last_token(values: list[Any]) -> list[Any]:
     return values[-1] if values and isinstance(values[-1], list) else values
 
 
-class SGLang:
-    """SGLang with `--is-embedding`.
-
-    Args:
-        server: the server.
-        template: chat template and tokenizer of the model.
-        max_tokens: maximum number of tokens of a text.
-    """
-
-    def __init__(self, server: ServerClient, *, template: RewardTemplate, max_tokens: int) -> None:
-        self._server, self._template, self._max_tokens = server, template, max_tokens
-
-    async def control_tokens(self, texts: Sequence[str]) -> ControlTokens:
-        return self._template.control_tokens
-
-    async def score(self, messages: Conversation) -> RawScore:
-        url = f"{self._server.url}/classify"
-        ids = self._template.ids(messages)
-        if len(ids) > self._max_tokens:
-            raise PromptTooLong(f"{url}: the text has {len(ids)} tokens; the model accepts {self._max_tokens}")
-        answer = await self._server.post("/classify", {"input_ids": ids})
-        with reading_answer(url, server="SGLang"):
-            values = (answer[0] if isinstance(answer, list) else answer)["embedding"]
-        return RawScore(value=one_number(values, origin=url), num_tokens=len(ids))
-
-
-class TextEmbeddingsInference:
-    """text-embeddings-inference.
+class OwnTemplate:
+    """Part of the servers that do not render chat templates.
 
     Args:
         server: the server.
@@ -161,15 +175,44 @@ class TextEmbeddingsInference:
     async def control_tokens(self, texts: Sequence[str]) -> ControlTokens:
         return self._template.control_tokens
 
+    async def read_text(self, messages: Conversation) -> ReadText:
+        return self._template.read_text(messages)
+
+    async def activated_score(self, messages: Conversation) -> float | None:
+        return None
+
+
+class SGLang(OwnTemplate):
+    """SGLang with `--is-embedding`.
+
+    Args:
+        server: the server.
+        template: chat template and tokenizer of the model.
+        max_tokens: maximum number of tokens of a text.
+    """
+
+    def __init__(self, server: ServerClient, *, template: RewardTemplate, max_tokens: int) -> None:
+        super().__init__(server, template=template)
+        self._max_tokens = max_tokens
+
+    async def score(self, messages: Conversation) -> RawScore:
+        url = f"{self._server.url}/classify"
+        ids = self._template.ids(messages)
+        if len(ids) > self._max_tokens:
+            raise PromptTooLong(f"{url}: the text has {len(ids)} tokens; the model accepts {self._max_tokens}")
+        answer = await self._server.post("/classify", {"input_ids": ids})
+        with reading_answer(url, server="SGLang"):
+            values = (answer[0] if isinstance(answer, list) else answer)["embedding"]
+        return RawScore(value=one_number(values, origin=url), num_tokens=len(ids))
+
+
+class TextEmbeddingsInference(OwnTemplate):
+    """text-embeddings-inference."""
+
     async def score(self, messages: Conversation) -> RawScore:
         url = f"{self._server.url}/predict"
         body = {"inputs": self._template.text(messages), "raw_scores": True, "truncate": False}
-        try:
-            answer = await self._server.post("/predict", body)
-        except TurnRefused as error:
-            if "must have less than" in str(error):
-                raise PromptTooLong(str(error)).logged_as(error.logged or url) from error
-            raise
+        answer = await self._server.post("/predict", body)
         with reading_answer(url, server="text-embeddings-inference"):
             values = [label["score"] for label in answer]
         return RawScore(value=one_number(values, origin=url))

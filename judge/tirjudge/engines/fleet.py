@@ -6,7 +6,7 @@ Notes:
 - A turn contains all its token ids, so every worker can run it. If a worker fails, it is excluded, and its turns are
   retried on other workers. A turn is tried on at most three workers, so that a turn that crashes engines does not reach
   all of them.
-- A turn that a worker rejects as invalid (`TurnRefused`, `PromptTooLong`) is not retried.
+- A turn that a worker rejects as invalid (`TurnRefused`, `TemplateFailed`, `PromptTooLong`) is not retried.
 - A reload replaces the weights of all workers. A worker that fails to reload is excluded. An excluded worker may have
   been restarted with its initial weights, so it reloads the current weights before it gets turns again.
 - Use the engine in one event loop: call `ready` once, and `aclose` at the end.
@@ -27,7 +27,7 @@ from tirjudge.control_tokens import ControlTokens
 from tirjudge.engines.base import BaseEngine, EngineFacts, Tokenizer
 from tirjudge.engines.fleet_worker import EngineWorker, RemoteEngine, Weights, WorkerIdentity, cancelled, in_time
 from tirjudge.engines.vllm import ServedModel
-from tirjudge.errors import CheckpointError, EngineUnavailable, TirjudgeError, TurnRefused, logged
+from tirjudge.errors import CheckpointError, EngineUnavailable, TemplateFailed, TirjudgeError, TurnRefused, logged
 from tirjudge.http.workers import least_busy
 from tirjudge.prompt_messages import Prompt
 from tirjudge.template_options import TemplateOptions
@@ -194,7 +194,7 @@ class FleetEngine(BaseEngine):
             worker = place(free)
             try:
                 return await request(worker)
-            except TurnRefused:
+            except (TurnRefused, TemplateFailed):
                 raise
             except (EngineUnavailable, CheckpointError) as error:
                 failure = error

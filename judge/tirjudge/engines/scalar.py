@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -30,6 +31,16 @@ NO_LIMIT = 10**9
 
 Conversation = list[dict[str, str]]
 """Messages with `role` and `content`; the last one is the response."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadText:
+    """A conversation as a scalar reward model reads it."""
+
+    token_ids: Sequence[int]
+    """Ids of the text."""
+    bos_id: int | None
+    """Id of the token that the tokenizer writes at the beginning of a sequence. None: it writes none."""
 
 
 class ScalarEngine(BaseEngine):
@@ -63,6 +74,14 @@ class ScalarEngine(BaseEngine):
     async def control_tokens(self, texts: Sequence[str]) -> ControlTokens:
         """Return the strings in untrusted texts that the model reads as control tokens."""
         raise NotImplementedError
+
+    async def read_text(self, messages: Conversation) -> ReadText | None:
+        """Return a conversation as the model reads it; None: not known."""
+        return None
+
+    async def activated_score(self, messages: Conversation) -> float | None:
+        """Return the score of a conversation after the activation function of the server; None: it has none."""
+        return None
 
     async def score_conversation(self, messages: Conversation) -> RawScore:
         """Score the last message of a conversation whose control tokens are broken.
@@ -127,7 +146,8 @@ class RewardTemplate:
         tokenizer.no_padding()
         self._template, self._tokenizer, self._bos = template, tokenizer, bos
         first = tokenizer.encode("", add_special_tokens=True).ids[:1]
-        self._adds_bos = bos is not None and first == [tokenizer.token_to_id(bos)]
+        self._bos_id = None if bos is None else tokenizer.token_to_id(bos)
+        self._adds_bos = bos is not None and first == [self._bos_id]
         special = [token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special]
         self.control_tokens = ControlTokens.of(special, tags=template.tags).served
 
@@ -181,3 +201,11 @@ class RewardTemplate:
             RequestNotShown: the template refuses the conversation.
         """
         return self._tokenizer.encode(self.text(messages), add_special_tokens=True).ids
+
+    def read_text(self, messages: Conversation) -> ReadText:
+        """Return a conversation as the model reads it.
+
+        Raises:
+            RequestNotShown: the template refuses the conversation.
+        """
+        return ReadText(token_ids=self.ids(messages), bos_id=self._bos_id if self._adds_bos else None)

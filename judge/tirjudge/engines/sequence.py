@@ -15,7 +15,7 @@ from typing import Any
 
 from tirjudge.control_tokens import ControlTokens
 from tirjudge.engines.base import RawScore
-from tirjudge.engines.scalar import Conversation, RewardTemplate, ScalarEngine, one_number
+from tirjudge.engines.scalar import Conversation, ReadText, RewardTemplate, ScalarEngine, one_number
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong
 from tirjudge.model import EngineKind, EngineOptions, Model, checkpoint_folder, fingerprint, identity_of
 from tirjudge.profile import Profile
@@ -47,6 +47,9 @@ class SequenceEngine(ScalarEngine):
 
     async def control_tokens(self, texts: Sequence[str]) -> ControlTokens:
         return self._template.control_tokens
+
+    async def read_text(self, messages: Conversation) -> ReadText:
+        return self._template.read_text(messages)
 
     async def score_conversation(self, messages: Conversation) -> RawScore:
         ids = self._template.ids(messages)

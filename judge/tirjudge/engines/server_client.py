@@ -105,6 +105,8 @@ def _error_of(response: httpx2.Response, *, url: str) -> TirjudgeError:
         return PromptTooLong(f"{url}: {message}").logged_as(said)
     if response.status_code in (404, 501):
         return CheckpointError(f"{url}: {message}").logged_as(said)
-    if response.status_code in (400, 413, 422):
+    if response.status_code == 413:
+        return PromptTooLong(f"{url}: HTTP 413: {message}").logged_as(said)
+    if response.status_code in (400, 422):
         return TurnRefused(f"{url}: HTTP {response.status_code}: {message}").logged_as(said)
     return EngineUnavailable(f"{url}: HTTP {response.status_code}: {message}").logged_as(said)

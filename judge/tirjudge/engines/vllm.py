@@ -31,7 +31,15 @@ from tirjudge.engines.probing import ProbingTokenizer
 from tirjudge.engines.server_client import ServerClient, reading_answer
 from tirjudge.engines.vllm_answer import Reader, VLLMAnswer, check_reload, sampling_fields
 from tirjudge.engines.vllm_version import TESTED, is_tested
-from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TirjudgeError, TurnRefused
+from tirjudge.errors import (
+    CheckpointError,
+    EngineUnavailable,
+    PromptTooLong,
+    TemplateFailed,
+    TirjudgeError,
+    TurnRefused,
+    logged,
+)
 from tirjudge.model import EngineKind, EngineOptions, Model, checkpoint_folder, identity_of
 from tirjudge.profile import Profile, load_profile
 from tirjudge.prompt_messages import Prompt, chat_of
@@ -270,7 +278,18 @@ class RemoteTokenizer(ProbingTokenizer):
         return ids
 
     async def encode_prompt(self, prompt: Prompt) -> list[int]:
-        return await self._encode_chat(prompt, kwargs=await self.chat_template_kwargs())
+        """
+        Raises:
+            TemplateFailed: the server refuses this conversation, but not a single user message.
+        """
+        kwargs = await self.chat_template_kwargs()
+        try:
+            return await self._encode_chat(prompt, kwargs=kwargs)
+        except TurnRefused as error:
+            if isinstance(prompt, str):
+                raise
+            await self._encode_chat(PROBE_TEXT, kwargs=kwargs)  # if it is refused, too, the server does not work
+            raise TemplateFailed(str(error)).logged_as(logged(error)) from error
 
     async def chat_template_kwargs(self) -> TemplateOptions:
         """Return the options of the chat template in every prompt. The first call asks the server.

@@ -49,6 +49,9 @@ class FoundVerdict:
     spellings: Mapping[str, str] | None = None
     """Text that the model may write in this place -> its label, to read the probabilities of labels. Empty: they cannot be
     read here. None: the offered labels."""
+    points: tuple[float, ...] | None = None
+    """Points of each response, in the order shown, if the format joins opposite orders by points. None: orders that disagree
+    are a tie."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -57,7 +57,8 @@ def show(name: Name, json: AsJson = False) -> None:
     if file.source is not None:
         typer.echo(f"source: {file.source.repository} at {file.source.commit}: {', '.join(file.source.files)}")
     typer.echo(f"sampling: temperature {file.sampling.temperature:g}, top-p {file.sampling.top_p:g}")
-    typer.echo(f"orders of the authors: {file.orders}")
+    joined = "the most points win" if file.join == "points" else "orders that disagree are a tie"
+    typer.echo(f"orders of the authors: {file.orders}; opposite orders: {joined}")
     if file.notes:
         typer.echo(f"notes: {file.notes}")
     for mode, part in file.modes.items():

@@ -41,6 +41,7 @@ from tirjudge.formats.verdict_forms import (
     LabelForm,
     LineForm,
     NumberForm,
+    NumbersForm,
     ReadVerdict,
     Scale,
     VerdictForm,
@@ -115,7 +116,7 @@ class VerdictExample(Declared):
 
     text: str
     """The text."""
-    label: str | None = None
+    label: Annotated[str, Field(coerce_numbers_to_str=True)] | None = None
     """Expected label: a letter, `tie` or a score from 1 to 10. None: the text has no verdict."""
     responses: int | None = Field(default=None, ge=1, le=MAX_SHOWN)
     """Number of responses that were shown. None: as many as the prompts of the mode have placeholders for."""
@@ -240,7 +241,9 @@ class ModePart(Declared):
             found = self.read(example.text, num_responses=example.responses or shown)
             label = None if found is None else found.label
             if label != example.label:
-                raise ValueError(f"example {number}: the label {label!r} is read, but {example.label!r} is expected")
+                read = "no verdict" if label is None else f"the label {label!r}"
+                expected = "none" if example.label is None else repr(example.label)
+                raise ValueError(f"example {number}: {read} is read, but {expected} is expected")
 
 
 class FormatFile(Declared):
@@ -254,6 +257,9 @@ class FormatFile(Declared):
     """Whether the words could not be compared with the source."""
     orders: Literal["single", "both"] = "single"
     """In how many orders the authors show two responses. It is not applied: use `--protocol` or `orders`."""
+    join: Literal["agree", "points"] = Field(default="agree", exclude_if=lambda join: join == "agree")
+    """How the verdicts of opposite orders are joined. `agree`: orders that disagree are a tie. `points`: the response with
+    the most points over all orders wins: scores as written, or the points of labels."""
     source: SourcePart | None = None
     """Where the words come from. None: they are the user's own."""
     sampling: SamplingPart = SamplingPart()
@@ -278,7 +284,21 @@ class FormatFile(Declared):
         for mode, part in self.modes.items():
             with named(mode.value):
                 part.check(mode)
+                if mode is not Mode.POINTWISE:
+                    self._check_join(part)
         return self
+
+    def _check_join(self, part: ModePart) -> None:
+        """Check that the forms of a comparison fit the way in which orders are joined.
+
+        Raises:
+            ValueError: they do not.
+        """
+        for form in part.verdict:
+            if isinstance(form, LabelForm) and form.points and self.join != "points":
+                raise ValueError('points: given for labels, but they only count with join = "points"')
+            if isinstance(form, JSONForm) and form.ranking and self.join == "points":
+                raise ValueError('join: "points" given, but a ranking gives no points; use "agree"')
 
 
 @contextmanager
@@ -301,7 +321,9 @@ def _check_form(form: VerdictForm, *, mode: Mode, num_responses: int) -> None:
         ValueError: it does not.
     """
     if isinstance(form, NumberForm) and mode is not Mode.POINTWISE:
-        raise ValueError(f"the form number gives one score, but {mode} compares; use label, line or json")
+        raise ValueError(f"the form number gives one score, but {mode} compares; use label, numbers, line or json")
+    if isinstance(form, NumbersForm) and mode is Mode.POINTWISE:
+        raise ValueError("the form numbers compares responses, but pointwise scores one; use number")
     if not isinstance(form, LabelForm | LineForm):
         return
     if mode is Mode.POINTWISE and form.scale is None:
@@ -343,12 +365,30 @@ def parse_format(content: bytes, *, origin: str) -> FormatFile:
         raise ValueError(f"{origin}: larger than {MAX_BYTES >> 20} MiB; a format file has the prompts of one judge")
     try:
         values = tomllib.loads(content.decode())
+        _check_escapes(values, origin=origin)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{origin}: not TOML: {error}") from error
+        hint = "; write a text of several lines between three quotes" if r"character '\n'" in str(error) else ""
+        raise ValueError(f"{origin}: not TOML: {error}{hint}") from error
     try:
         return FormatFile.model_validate(values)
     except ValidationError as error:
         raise ValueError(f"{origin}: {_first_problem(error)}") from error
+
+
+def _check_escapes(value: object, *, origin: str) -> None:
+    """Check that no text has a backspace or a form feed, which double quotes make of `\\boxed` and `\\frac`.
+
+    Raises:
+        ValueError: a text has one.
+    """
+    for text in value if isinstance(value, list) else [*value, *value.values()] if isinstance(value, dict) else ():
+        _check_escapes(text, origin=origin)
+    for control, written in ("\b", r"\b"), ("\f", r"\f"):
+        if isinstance(value, str) and control in value:
+            raise ValueError(
+                f"{origin}: the text {value[:60]!r} has a control character: in double quotes, TOML reads {written} as one; "
+                "write the text in single quotes"
+            )
 
 
 def read_format_file(path: Path) -> bytes:
@@ -385,6 +425,7 @@ _PARTS: dict[str, type[Declared]] = {
     "example": VerdictExample,
     "label": LabelForm,
     "number": NumberForm,
+    "numbers": NumbersForm,
     "line": LineForm,
     "json": JSONForm,
     "scale": Scale,

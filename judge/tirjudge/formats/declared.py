@@ -26,6 +26,9 @@ from tirjudge.types import TIE, ChatMessage, Completion, JudgeRequest, Mode, Too
 NUM_HEX = 12
 """Number of hex digits of the hash in the name of a format from a user's file."""
 
+NUM_SAMPLED = 3
+"""Number of responses in a sample of a prompt that shows any number."""
+
 _IGNORED = {"title", "notes", "unverified", "source", "orders"}
 """Fields of a file that do not change what is judged. They are not part of the hash."""
 
@@ -151,6 +154,7 @@ class DeclaredFormat:
                     start=found.start,
                     written=found.written,
                     spellings=found.spellings,
+                    points=found.points if self.file.join == "points" and not pointwise else None,
                 )
         return None
 
@@ -182,7 +186,8 @@ class DeclaredFormat:
         if part is None:
             modes = ", ".join(self.file.modes)
             return (
-                f"mode: {request.mode} given, but the format {self.shown_name} has no prompt for it; its modes: {modes}"
+                f"mode: {request.mode} given, but the format {self.shown_name} has no prompt for it; its modes: {modes}; "
+                "give one of them (`mode`, --mode)"
             )
         if request.criteria is not None:
             takes_rubric = any("rubric" in prompt.sections for prompt in part.prompt)
@@ -201,6 +206,18 @@ class DeclaredFormat:
         return (
             f"{', '.join(sorted(needed or given))}: {prompt} needs {'it; add it' if needed else 'another combination'}"
         )
+
+
+def sample_request(prompt: PromptPart, *, mode: Mode) -> JudgeRequest:
+    """Return a short request that a prompt shows, with every section that it has a place for."""
+    size = 1 if mode is Mode.POINTWISE else prompt.num_responses or NUM_SAMPLED
+    return JudgeRequest(
+        mode=mode,
+        prompt="Which word is longer?",
+        responses=[f"The word {number}." for number in range(1, size + 1)],
+        tools="off",
+        **{name: f"The {name} of a test." for name in sorted(prompt.sections)},
+    )
 
 
 def num_shown(request: JudgeRequest) -> int:

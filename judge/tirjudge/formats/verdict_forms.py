@@ -51,6 +51,8 @@ class ReadVerdict:
     """Offset of the label."""
     spellings: Mapping[str, str] = field(default_factory=dict)
     """Text that may be written in this place -> its label. Empty: not known."""
+    points: tuple[float, ...] | None = None
+    """Points of each response, in the order shown, with which opposite orders are joined. None: a score of one response."""
 
 
 class Declared(BaseModel):
@@ -96,9 +98,9 @@ class Scale(Declared):
 class Marked(Declared):
     """Part of the forms whose verdict stands after a mark."""
 
-    before: tuple[Annotated[str, Field(min_length=1)], ...]
+    before: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Marks, one of which precedes the verdict. A mark that begins with a line break is only found at the start of a
-    line."""
+    line. Empty: the verdict is at the start of the text."""
     opening: str = ""
     """Characters, besides blanks, that may stand between the mark and the verdict."""
     after: tuple[str, ...] = ("",)
@@ -121,7 +123,8 @@ class Marked(Declared):
         end = len(text.rstrip(BLANKS))
         verdicts: list[ReadVerdict] = []
         skipped = BLANKS + self.opening
-        for opens, mark in _marks(shown, marks=[self._folded(mark) for mark in self.before]):
+        marks = _marks(shown, marks=[self._folded(mark) for mark in self.before]) if self.before else [(0, "")]
+        for opens, mark in marks:
             start = opened = opens + len(mark)
             while start < min(end, opened + MAX_SKIPPED) and text[start] in skipped:
                 start += 1
@@ -157,7 +160,9 @@ class LabelForm(Marked):
     """One of several labels after a mark, such as `[[A]]`."""
 
     form: Literal["label"]
-    labels: dict[Annotated[str, Field(min_length=1)], str] = Field(min_length=1)
+    labels: dict[Annotated[str, Field(min_length=1)], Annotated[str, Field(coerce_numbers_to_str=True)]] = Field(
+        min_length=1
+    )
     """Text of the label -> letter of a response, `tie`, or a number if there is a scale."""
     scale: Scale | None = None
     """Scale of the numbers. None: the labels name responses."""
@@ -166,9 +171,18 @@ class LabelForm(Marked):
     it counts, the text has no verdict. Empty: other texts are ignored."""
     in_order: bool = False
     """Whether the first of `labels` that occurs counts, wherever it stands. False: `pick` decides."""
+    points: dict[str, Annotated[float, Field(gt=0, le=1000)]] = Field(
+        default_factory=dict, exclude_if=lambda points: not points
+    )
+    """Text of a label -> points of the response that it prefers, if the format joins orders by points. The other labels
+    give 1 point. A tie gives equal parts of its points to all responses."""
 
     @model_validator(mode="after")
     def _check_labels(self) -> LabelForm:
+        for text in self.points:
+            if text not in self.labels or self.scale is not None:
+                listed = ", ".join(self.labels)
+                raise ValueError(f"points: {text!r} is not a label that names a response; labels: {listed}")
         for text, value in self.labels.items():
             if self.scale is None and not is_preference(value):
                 raise ValueError(
@@ -212,7 +226,13 @@ class LabelForm(Marked):
             offered = [verdict for verdict in verdicts if self._folded(verdict.written) in order]
             verdicts = sorted(offered, key=lambda verdict: order.index(self._folded(verdict.written)))[:1]
         verdict = self.picked(verdicts)
-        return None if verdict is None else _with_spellings(verdict, self.spellings)
+        if verdict is None:
+            return None
+        if verdict.label is not None and self.scale is None:
+            given = {self._folded(label): number for label, number in self.points.items()}
+            number = given.get(self._folded(verdict.written), 1.0)
+            verdict = replace(verdict, points=points_of(verdict.label, num_responses=num_responses, number=number))
+        return _with_spellings(verdict, self.spellings)
 
 
 class NumberForm(Marked):
@@ -255,6 +275,39 @@ class NumberForm(Marked):
         return None if verdict is None else _with_spellings(verdict, self.spellings)
 
 
+class NumbersForm(Marked):
+    """One number for each response, each after a mark, such as `<answer>8</answer><answer>5</answer>`. The highest wins."""
+
+    form: Literal["numbers"]
+    before: tuple[Annotated[str, Field(min_length=1)], ...] = Field(min_length=1)
+    """Marks, one of which precedes each number."""
+    scale: Scale
+    """Scale of the numbers. A number outside of it does not count as a verdict."""
+    whole: bool = True
+    """Whether only whole numbers count."""
+
+    def read(self, text: str, *, num_responses: int) -> ReadVerdict | None:
+        """Return the verdict in a text; None without a verdict. Of more numbers than responses, `pick` names those that
+        count."""
+
+        def number_at(text: str, start: int) -> tuple[str, str | None] | None:
+            written = number_in(text, start, whole=self.whole)
+            return None if written is None else (written, None)
+
+        found = self.found(text, read=number_at)
+        if len(found) < num_responses or (self.pick == "only" and len(found) > num_responses):
+            return None
+        chosen = found[:num_responses] if self.pick == "first" else found[-num_responses:]
+        scores = tuple(float(each.written) for each in chosen)
+        first = chosen[0]
+        return replace(
+            first,
+            label=compared(scores, scale=self.scale),
+            written=" ".join(each.written for each in chosen),
+            points=scores,
+        )
+
+
 class LineForm(Declared):
     """A verdict that is the whole first line: a label, or one number for each response."""
 
@@ -282,15 +335,17 @@ class LineForm(Declared):
             label = {_lower(name): label for name, label in self.labels.items()}.get(_lower(line))
             if label is None:
                 return None
-            verdict = ReadVerdict(label=label, written=line, opens=start, opened=start, start=start)
+            points = points_of(label, num_responses=num_responses)
+            verdict = ReadVerdict(label=label, written=line, opens=start, opened=start, start=start, points=points)
             return _with_spellings(verdict, self.labels)
         if len(line) > num_responses * (MAX_NUMBER_CHARS + 2):
             return None
         parts = line.replace(",", " ").split()
         if len(parts) != num_responses or any(number_in(part, 0, whole=False) != part for part in parts):
             return None
-        label = compared([float(part) for part in parts], scale=self.scale)
-        return ReadVerdict(label=label, written=line, opens=start, opened=start, start=start)
+        scores = tuple(float(part) for part in parts)
+        label = compared(scores, scale=self.scale)
+        return ReadVerdict(label=label, written=line, opens=start, opened=start, start=start, points=scores)
 
 
 class JSONForm(Declared):
@@ -322,9 +377,16 @@ class JSONForm(Declared):
             if len(known) == num_responses:
                 label = compared(known, scale=self.scale)
                 label = self._among_equal(content, known) if label == TIE else label
-                shown = self._shown(content, known)
-                return ReadVerdict(label=label, written=shown, opens=start, opened=start, start=start)
+                shown, points = self._shown(content, known), self._points(content, known)
+                return ReadVerdict(label=label, written=shown, opens=start, opened=start, start=start, points=points)
         return None
+
+    def _points(self, content: Any, scores: Sequence[float]) -> tuple[float, ...]:
+        """Return the scores. Two equal scores move apart by the distance of the preference from the middle."""
+        preferred = _number(_at(content, self.preference, number=0)) if self.preference else None
+        if preferred is None or len(scores) != 2 or scores[0] != scores[1]:
+            return tuple(scores)
+        return scores[0] + (self.middle - preferred), scores[1] - (self.middle - preferred)
 
     def _among_equal(self, content: Any, scores: Sequence[float]) -> str:
         """Return the label of the preferred one of the responses with the highest score."""
@@ -355,13 +417,24 @@ class JSONForm(Declared):
         return json.dumps(shown)
 
 
-VerdictForm = Annotated[LabelForm | NumberForm | LineForm | JSONForm, Field(discriminator="form")]
+VerdictForm = Annotated[LabelForm | NumberForm | NumbersForm | LineForm | JSONForm, Field(discriminator="form")]
 """How a verdict is written."""
 
 
 def is_preference(label: str) -> bool:
     """Whether a label is `TIE` or the letter of one of 26 responses."""
     return label == TIE or (len(label) == 1 and "A" <= label <= "Z")
+
+
+def points_of(label: str, *, num_responses: int, number: float = 1.0) -> tuple[float, ...]:
+    """Return the points of each response for a label: all for the preferred one, or equal parts after a tie.
+
+    >>> points_of("B", num_responses=2, number=3.0), points_of("tie", num_responses=2)
+    ((0.0, 3.0), (0.5, 0.5))
+    """
+    if label == TIE:
+        return (number / num_responses,) * num_responses
+    return tuple(number if label_of(index) == label else 0.0 for index in range(num_responses))
 
 
 def compared(scores: Sequence[float], *, scale: Scale) -> str | None:

@@ -34,6 +34,7 @@ from tirjudge_server.openai.conversation import (
     turn_text,
 )
 from tirjudge_server.openai.forms import Form, JsonForm, json_form
+from tirjudge_server.openai.own_words import check_rubric, own_rubrics
 from tirjudge_server.openai.templates import recognise
 from tirjudge_server.openai.wire import Foreign, judge_request, refuse
 from tirjudge_server.service import JudgeService
@@ -217,9 +218,12 @@ def judging_in(
     Raises:
         Refused: The request is invalid, the prompt is ambiguous, or a field is not supported for judgments.
     """
+    format = service.judge.format
     form, fields = _found(body, messages, is_json=is_json, param=param)
     if fields is None:
         return None
+    if fields.get("rubric") in own_rubrics(format):
+        fields = {name: value for name, value in fields.items() if name != "rubric"}
     if body.response_format is not None and body.response_format.get("type") != "text":
         form = json_form(body.response_format)
     if body.top_p not in (None, 1.0):
@@ -227,6 +231,8 @@ def judging_in(
     sampled = {"temperature": body.temperature, "seed": body.seed, "model": body.model}
     given = {name: value for name, value in sampled.items() if value is not None}
     first = judge_request({**given, **fields, "stream": False}, service=service)
+    if not is_json and "rubric" not in (body.judge or {}):
+        check_rubric(first, format=format, param=param)
     seeded = [first.model_copy(update={"seed": (first.seed + index) % 2**63}) for index in range(body.n)]
     return ChatJudging(requests=tuple(seeded), form=form)
 

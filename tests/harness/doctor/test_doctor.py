@@ -203,10 +203,10 @@ def test_the_json_has_all_findings(tmp_path: Path) -> None:
     found = findings(ScriptedEngine(oracle, label_probs=sure), "--items", "12", "--out", str(out))
     assert json.loads(out.read_text()) == found
     assert set(found) == {
-        "version", "model", "template", "special_tokens", "label_mass", "stops", "largest_prompt", "prefix_cache", "speed",
-        "items", "chance", "passes", "conclusion",
+        "version", "model", "findings", "template", "special_tokens", "label_mass", "stops", "largest_prompt",
+        "prefix_cache", "speed", "items", "chance", "passes", "conclusion",
     }  # fmt: skip
-    assert found["items"] == 12
+    assert (found["items"], found["findings"]) == (12, [])
     assert set(found["passes"]) == {"with_tools", "without_tools", "outputs_removed"}
     assert set(found["passes"]["with_tools"]) == {
         "accuracy", "tool_rate", "program_errors", "format_errors", "forced", "ended", "basis", "input_tokens",

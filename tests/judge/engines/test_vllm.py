@@ -203,6 +203,8 @@ async def test_a_model_that_is_not_served_is_rejected():
         (400, {"message": "You passed 90 input tokens", "param": "input_tokens"}, PromptTooLong),
         (400, {"message": "This model's maximum context length is 100 tokens."}, PromptTooLong),
         (400, {"message": "bad seed", "param": "seed"}, TurnRefused),
+        (422, {"message": "n: Input should be 1"}, TurnRefused),
+        (413, {"message": "Payload too large"}, PromptTooLong),
         (404, {"message": "The model `judge` does not exist."}, CheckpointError),
         (500, {"message": "CUDA error"}, EngineUnavailable),
     ],

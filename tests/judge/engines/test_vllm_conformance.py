@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from tests.servers import serve_in_thread
 from tests.vllm.conformance import *  # noqa: F403
 from tests.vllm.http_conformance import *  # noqa: F403
+from tests.vllm.http_conformance import REFUSES_REPEATED_ROLES
+from tirjudge.chat_template import ChatTemplate
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.model import bundled_checkpoint
@@ -23,9 +26,12 @@ def oracle() -> Iterator[EmbeddedEngine]:
 
 
 @pytest.fixture(scope="module")
-def worker_url() -> Iterator[str]:
+def worker_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A mini worker with a separate engine, on a real socket."""
-    engine = EmbeddedEngine.load(bundled_checkpoint())
+    folder = tmp_path_factory.mktemp("worker") / "judge"
+    shutil.copytree(bundled_checkpoint(), folder)
+    (folder / "chat_template.jinja").write_text(REFUSES_REPEATED_ROLES + ChatTemplate.load(folder).source)
+    engine = EmbeddedEngine.load(folder)
     with serve_in_thread(create_worker(engine, name="judge")) as url:
         yield url
     engine.close()
