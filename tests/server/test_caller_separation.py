@@ -61,8 +61,8 @@ STORES = {
     "openai.filestore.FileStore._uploads": SEPARATES + "each upload with its owner; counted by owner",
     "openai.batchstore.BatchStore._batches": OWNED + "test_files_and_batches_are_visible_to_their_caller_only",
     "openai.batchstore.BatchProgress.done": "the lines of one batch",
-    "openai.batchrun.BatchRunner._runs": "found by the id of a batch that `BatchStore` gave to its owner",
-    "openai.batchrun.BatchRunner._work": "found by the id of a batch that `BatchStore` gave to its owner",
+    "jobs.Jobs._runs": "found by the id of a job that its store gave to its owner",
+    "jobs.Jobs._work": "found by the id of a job that its store gave to its owner",
     # Records.
     "records.replayed_calls.ReplayedCalls._left": "the calls of one program of one judgment",
     "records.replayed_calls.ReplayedCalls._present": "functions that the operator enabled",

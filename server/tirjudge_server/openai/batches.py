@@ -60,9 +60,9 @@ def router(runner: BatchRunner, *, files: FileStore, batches: BatchStore) -> API
 
     @asynccontextmanager
     async def running(app: FastAPI) -> AsyncIterator[None]:
-        runner.start()
+        runner.jobs.start()
         yield
-        await runner.stop()
+        await runner.jobs.stop()
 
     routes = APIRouter(lifespan=running)
 
@@ -72,14 +72,14 @@ def router(runner: BatchRunner, *, files: FileStore, batches: BatchStore) -> API
         body = parse(await read_body(request, max_bytes=MAX_BODY_BYTES), BatchCreation)
         file = _checked(body, files=files, owner=owner_of(request), endpoints=sorted(runner.endpoints))
         kept = body.output_expires_after
-        runner.start()
+        runner.jobs.start()
         batch = batches.create(
             window_s=window_s(body.completion_window),
             owner=file.owner,
             output_lifetime_s=None if kept is None else lifetime(kept.seconds, param="output_expires_after"),
             **body.model_dump(include={"endpoint", "input_file_id", "completion_window", "metadata"}),
         )
-        runner.run(batch)
+        runner.jobs.run(batch.id)
         return batch.shown()
 
     @routes.get(BATCHES_PATH, openapi_extra={"parameters": query_parameters(BatchesQuery)})
