@@ -23,6 +23,7 @@ from tirjudge.tools.python import python_tools
 from tirjudge.types import PYTHON
 from tirjudge_server.access import Access, check_bind
 from tirjudge_server.app import create_app
+from tirjudge_server.chat_models import open_chat_models
 from tirjudge_server.cost import CostLimits
 from tirjudge_server.dialects import DIALECTS, DialectSettings
 from tirjudge_server.openai.filestore import FileQuota
@@ -146,6 +147,14 @@ async def open_application(settings: ServerSettings) -> AsyncIterator[Applicatio
         )
         metrics = ServerMetrics(service, pool=programs.stats, fallbacks=dialect_settings.fallbacks)
         service.judge = instrument(judge, metrics)
+        chat_models = await opened.enter_async_context(
+            open_chat_models(
+                settings.sample_url or (),
+                keys=settings.sample_key or (),
+                timeout_s=settings.chat_timeout_s,
+                max_concurrency=settings.chat_concurrency,
+            )
+        )
         num_bytes = settings.max_files_mb * 1024 * 1024
         quota = FileQuota(num_bytes=num_bytes, num_files=settings.max_files, num_batches=settings.max_batches)
         app = create_app(
@@ -157,6 +166,7 @@ async def open_application(settings: ServerSettings) -> AsyncIterator[Applicatio
             records=records,
             files=_files_folder(settings.files),
             quota=quota,
+            chat_models=chat_models,
             model=model,
             metrics=metrics,
             tracing=tracing,

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from fastapi import APIRouter, FastAPI, Request
-from pydantic import Field
 
 from tirjudge.http.protocol import invalid, shown
 from tirjudge.types import Text
@@ -17,7 +16,7 @@ from tirjudge_server.openai.batchstore import BatchStore
 from tirjudge_server.openai.files import lifetime, owner_of
 from tirjudge_server.openai.filestore import FileStore, StoredFile
 from tirjudge_server.openai.pages import BatchesQuery, listed, page, query_parameters
-from tirjudge_server.openai.wire import Foreign, parse, parsed
+from tirjudge_server.openai.wire import Foreign, Metadata, parse, parsed
 from tirjudge_server.openapi import error_responses
 from tirjudge_web.body import read_body
 from tirjudge_web.errors import Refused
@@ -43,9 +42,7 @@ class BatchCreation(Foreign):
     input_file_id: Text
     endpoint: Text
     completion_window: Text
-    metadata: dict[Annotated[Text, Field(max_length=64)], Annotated[Text, Field(max_length=512)]] | None = Field(
-        default=None, max_length=16
-    )
+    metadata: Metadata | None = None
     output_expires_after: OutputExpiresAfter | None = None
 
 

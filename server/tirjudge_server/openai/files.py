@@ -88,7 +88,9 @@ def router(store: FileStore, *, max_file_bytes: int = MAX_FILE_BYTES) -> APIRout
         file = store.get(file_id, owner=owner_of(request))
         return FileResponse(store.path(file.id), media_type="application/octet-stream")
 
-    @routes.delete(FILES_PATH + "/{file_id}", responses=error_responses({409: "An unfinished batch or run reads the file."}))
+    @routes.delete(
+        FILES_PATH + "/{file_id}", responses=error_responses({409: "An unfinished batch or run reads the file."})
+    )
     async def delete(request: Request, file_id: str) -> dict[str, object]:
         """Delete a file. A file that an unfinished batch or run reads cannot be deleted."""
         file = store.get(file_id, owner=owner_of(request))
@@ -171,7 +173,7 @@ def _stored(form: FormData, *, store: FileStore, owner: str | None, upload: Uplo
     given, purpose = form.get("file"), form.get("purpose")
     if not isinstance(given, UploadFile):
         raise Refused(invalid("file: not given", param="file", code="missing"))
-    if purpose != "batch" and purpose != "evals":
+    if isinstance(purpose, UploadFile) or (purpose != "batch" and purpose != "evals"):
         message = f'purpose: {shown(purpose)} given; expected: "batch" or "evals"'
         raise Refused(invalid(message, param="purpose", code="invalid_value"))
     anchor, seconds = form.get("expires_after[anchor]"), form.get("expires_after[seconds]")
