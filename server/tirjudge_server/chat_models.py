@@ -44,6 +44,11 @@ class ChatModels:
         self._endpoints = dict(endpoints)
         self._taken = {name: Taken(name) for name in endpoints}
 
+    def fresh(self) -> ChatModels:
+        """Return the same models, for one run or request. What an endpoint rejects is remembered for this run only, so that
+        a parameter of one caller does not change the requests of others."""
+        return ChatModels(self._endpoints)
+
     @property
     def names(self) -> list[str]:
         """Names of the models."""

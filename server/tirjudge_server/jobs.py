@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from tirjudge.concurrency import gather_fail_fast
 from tirjudge.errors import DeadlineExceeded, RecordsUnavailable
+from tirjudge.http.exchange import EngineRefused
 from tirjudge_web.errors import UNAVAILABLE, QueueFull, ShuttingDown
 from tirjudge_web.tracebacks import frames_of
 
@@ -152,6 +153,8 @@ async def persistently(answer: Callable[[], Awaitable[T]]) -> T:
             return await answer()
         except QueueFull as error:
             await asyncio.sleep(error.retry_after_s)
+        except EngineRefused:
+            raise  # an `EngineUnavailable` that does not pass by waiting
         except PASSING:
             num_tries += 1
             if num_tries == MAX_TRIES:

@@ -86,7 +86,8 @@ class EvalsServer:
             run = self.run(run.eval_id, run.id)
             if time.monotonic() - told_at > LINE_S:
                 told_at = time.monotonic()
-                console.print(f"{run.id}: {run.result_counts.total}/{run.num_rows or '?'} rows", highlight=False)
+                line = f"{run.id}: {run.result_counts.total}/{run.num_rows or '?'} rows"
+                console.print(line, highlight=False, soft_wrap=True)
         return run
 
     def _pages(self, path: str, kind: type[Found], **query: str) -> Iterator[Found]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from tirjudge.types import Number, Text
 from tirjudge_server.openai.graders import (
@@ -188,13 +188,8 @@ class ItemReference(Foreign):
     """Messages that a row holds."""
 
     type: Literal["item_reference"]
-    item_reference: Text = Field(max_length=1000)
+    item_reference: Annotated[Text, Field(max_length=1000), AfterValidator(item_path)]
     """Path of the messages, such as `item.input`."""
-
-    @model_validator(mode="after")
-    def _is_a_path(self) -> ItemReference:
-        item_path(self.item_reference)
-        return self
 
 
 InputMessages = Annotated[TemplateMessages | ItemReference, Field(discriminator="type")]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from tirjudge.errors import ContentFiltered
 from tirjudge.http.exchange import EngineRefused
 from tirjudge.request_context import coming_from
 from tirjudge_server.call import Call, Priority
@@ -60,6 +61,8 @@ class RunPlan:
     criteria: Sequence[Criterion]
     names: Sequence[str]
     """Unique names of the criteria."""
+    models: ChatModels
+    """Models besides the judge."""
 
     @property
     def sampled(self) -> SampledData | None:
@@ -140,7 +143,9 @@ class EvalRunner:
     async def _work(self, run: StoredRun, of: StoredEval) -> None:
         definition, body = EvalCreation.model_validate(of.content), RunCreation.model_validate(run.content)
         criteria = definition.testing_criteria
-        plan = RunPlan(run=run, data=body.data_source, criteria=criteria, names=names_of(criteria))
+        plan = RunPlan(
+            run=run, data=body.data_source, criteria=criteria, names=names_of(criteria), models=self._models.fresh()
+        )
         try:
             if run.status == "queued":
                 num_rows = run.num_rows
@@ -225,7 +230,7 @@ class EvalRunner:
         """
         written, data = row.sample, plan.sampled
         if data is not None and written is None:
-            written = await self._sample(data, row)
+            written = await self._sample(data, row, models=plan.models)
             await self._store.keep_sample(plan.run.id, row.number, written)
         results: list[dict[str, Any]] = []
         calls: list[ModelCall] = []
@@ -243,13 +248,13 @@ class EvalRunner:
             sampled=None if written is None else (written["model"], written["usage"]),
         )
 
-    async def _sample(self, data: SampledData, row: StoredRow) -> dict[str, Any]:
+    async def _sample(self, data: SampledData, row: StoredRow, *, models: ChatModels) -> dict[str, Any]:
         """Let the model write the sample of a row. A permanent failure is a sample with an error."""
         values = {"item": row.item, "sample": {}}
 
         async def write() -> dict[str, Any]:
             given = Given(values, max_chars=self._service.cost_limits.chars)
-            return await write_sample(data, given, models=self._models)
+            return await write_sample(data, given, models=models)
 
         try:
             return await persistently(write)
@@ -269,7 +274,7 @@ class EvalRunner:
             sample = await asyncio.to_thread(sample_variable, row.given_sample, written=written)
             values = {"item": row.item, "sample": sample}
             if self._caches:
-                key = content_key(criterion, values, owner=run.owner, models=self._models)
+                key = content_key(criterion, values, owner=run.owner, models=plan.models)
             found = None if key is None else await self._store.find_score(key)
             if found is None:
                 call = Call(
@@ -282,7 +287,7 @@ class EvalRunner:
 
                 async def grade():
                     given = Given(values, max_chars=self._service.cost_limits.chars)
-                    context = GraderContext(service=self._service, given=given, call=call, models=self._models)
+                    context = GraderContext(service=self._service, given=given, call=call, models=plan.models)
                     return await grade_sample(criterion, context)
 
                 score = await persistently(grade)
@@ -305,6 +310,8 @@ def _problem_with_row(error: Exception) -> tuple[str, str]:
         raise error
     if isinstance(error, UnknownVariable):
         return "invalid_variable_error", str(error)
+    if isinstance(error, ContentFiltered):
+        return "content_filter", str(error)
     status, problem, _ = problem_from(error)
     code = problem.code or "error"
     if isinstance(error, EngineRefused) and not error.is_about_request:

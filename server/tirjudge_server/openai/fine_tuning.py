@@ -32,7 +32,9 @@ def router(service: JudgeService, *, max_body_bytes: int, models: ChatModels = N
         body = await receive(request, RunRequest, service=service, max_bytes=max_body_bytes)
         service.draining.check()
         call = call_of(request, dialect="openai.graders")
-        work = run_grader(service, body.grader, sample=body.model_sample, item=body.item, call=call, models=models)
+        work = run_grader(
+            service, body.grader, sample=body.model_sample, item=body.item, call=call, models=models.fresh()
+        )
         return JSONResponse(await while_connected(request.receive, work))
 
     @routes.post(GRADERS_PATH + "/validate")

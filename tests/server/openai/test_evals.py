@@ -314,7 +314,7 @@ async def test_a_restarted_server_continues_after_the_graded_rows(
         run = await start(client, made.id, inline([row(number) for number in range(10)]))
         engine.allow(3)
         async with asyncio.timeout(60):
-            while len(before := await items_of(client, run)) < 3:
+            while len(before := await items_of(client, run)) < 3:  # noqa: ASYNC110 (the server is asked)
                 await asyncio.sleep(0.01)
     again = make_judge(lambda sequence: "<score>7</score>")
     async with client_of(again, folder=tmp_path) as client:
