@@ -470,7 +470,7 @@ async def ended_run(client: httpx2.AsyncClient, eval_id: str, source: dict[str, 
     assert answer.status_code == 200, answer.text
     path = f"/v1/evals/{eval_id}/runs/{answer.json()['id']}"
     async with asyncio.timeout(60):
-        while (run := (await client.get(path)).json())["status"] in ("queued", "in_progress"):
+        while (run := (await client.get(path)).json())["status"] in ("queued", "in_progress"):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return run
 
