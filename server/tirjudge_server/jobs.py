@@ -42,6 +42,9 @@ class Jobs:
         advance: Runs a job from its stored state to its end.
         fail: Records that the server failed at a job. The server's log has the cause.
         unfinished: Returns the ids of the jobs that have not ended.
+
+    Attributes:
+        has_started: Whether `start` was called.
     """
 
     def __init__(
@@ -55,12 +58,12 @@ class Jobs:
         self._runs: dict[str, asyncio.Task[None]] = {}
         self._work: dict[str, asyncio.Task[None]] = {}
         self._places = asyncio.Semaphore(MAX_ACTIVE)
-        self._started = False
+        self.has_started = False
 
     def start(self) -> None:
         """Continue the unfinished jobs on disk. Later calls do nothing."""
-        if not self._started:
-            self._started = True
+        if not self.has_started:
+            self.has_started = True
             for job_id in self._unfinished():
                 self.run(job_id)
 

@@ -78,7 +78,7 @@ def router(
 
     @asynccontextmanager
     async def running(app: FastAPI) -> AsyncIterator[None]:
-        runner.jobs.start()
+        runner.start()
         yield
         await runner.stop()
 
@@ -172,7 +172,7 @@ def _add_runs(
             data = kept["data_source"]
             kept["data_source"] = {**data, "source": {"type": "file_content", "content": []}}
         run = await store.create_run(of, kept, given=given)
-        runner.jobs.start()
+        runner.start()
         runner.start_run(run)
         return _answer(await _shown_run(store, run, of=of, url=str(request.base_url)))
 

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -31,7 +32,7 @@ from tirjudge_server.evals.definitions import (
 from tirjudge_server.evals.grading import content_key, failed_result, named_result, result_of, sample_variable
 from tirjudge_server.evals.rows import MAX_ROWS, EvalRow, RowProblem, row_of_record, rows_in, schema_of
 from tirjudge_server.evals.sampling import empty_sample, write_sample
-from tirjudge_server.evals.store import EvalStore, StoredEval, StoredRow, StoredRun
+from tirjudge_server.evals.store import UNFINISHED, EvalStore, StoredEval, StoredRow, StoredRun
 from tirjudge_server.evals.tally import row_status
 from tirjudge_server.jobs import Jobs, persistently, work_through
 from tirjudge_server.openai.filestore import FileStore, StoredFile
@@ -50,6 +51,10 @@ NUM_COPIED = 200
 
 class RunFailed(Exception):
     """The run cannot go on. The arguments are the code and the message of its error."""
+
+
+class RunEnded(Exception):
+    """The run was canceled or deleted while a row was graded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,11 +103,16 @@ class EvalRunner:
         self._models, self._records = models, records
         self._max_line_bytes, self._caches = max_line_bytes, caches
         self._file_of: dict[str, str] = {}  # id of a queued run -> id of the file that it reads
-        for run in store.queued():
-            self._hold_file(run)
         files.readers.append(self._reads)
         files.other_bytes = store.num_bytes_of
         self.jobs = Jobs(advance=self._advance, fail=self._fail_internally, unfinished=store.unfinished)
+
+    def start(self) -> None:
+        """Continue the unfinished runs. Later calls do nothing."""
+        if not self.jobs.has_started:
+            for run in self._store.queued():
+                self._hold_file(run)
+            self.jobs.start()
 
     def start_run(self, run: StoredRun) -> None:
         """Start a new run."""
@@ -127,7 +137,7 @@ class EvalRunner:
         try:
             run = await self._store.known_run(run_id)
             of = None if run is None else await self._store.known_eval(run.eval_id)
-            if run is None or of is None:
+            if run is None or of is None or run.status not in UNFINISHED:
                 return
             done = await self.jobs.work(run_id, self._work(run, of))
             assert done is not None  # there is no timeout
@@ -160,6 +170,8 @@ class EvalRunner:
 
             waiting = self._store.waiting_rows(run.id)
             await work_through(waiting, do, num_parallel=self._service.admission.max_running)
+        except RunEnded:
+            return
         except RunFailed as error:
             code, message = error.args
             await self._store.end(run.id, "failed", error={"code": code, "message": message})
@@ -226,12 +238,13 @@ class EvalRunner:
 
         Raises:
             RunFailed: A model refuses all rows.
+            RunEnded: The run was canceled or deleted.
             ShuttingDown: The server is shutting down.
         """
         written, data = row.sample, plan.sampled
         if data is not None and written is None:
             written = await self._sample(data, row, models=plan.models)
-            await self._store.keep_sample(plan.run.id, row.number, written)
+            await persistently(partial(self._store.keep_sample, plan.run.id, row.number, written))
         results: list[dict[str, Any]] = []
         calls: list[ModelCall] = []
         if written is None or written["error"] is None:
@@ -239,7 +252,8 @@ class EvalRunner:
                 result, used = await self._grade(plan, row, place=place, written=written)
                 results.append(result)
                 calls += used
-        await self._store.finish_row(
+        finish = partial(
+            self._store.finish_row,
             plan.run.id,
             row.number,
             status=row_status(results) if results else "error",
@@ -247,6 +261,8 @@ class EvalRunner:
             calls=calls,
             sampled=None if written is None else (written["model"], written["usage"]),
         )
+        if not await persistently(finish):
+            raise RunEnded
 
     async def _sample(self, data: SampledData, row: StoredRow, *, models: ChatModels) -> dict[str, Any]:
         """Let the model write the sample of a row. A permanent failure is a sample with an error."""

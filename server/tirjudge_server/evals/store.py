@@ -130,6 +130,7 @@ class EvalStore:
                 select(runs.c.owner, func.sum(runs.c.num_bytes).label("size")).group_by(runs.c.owner)
             )
             self._num_bytes: dict[str | None, int] = {row.owner: row.size for row in sizes}
+        self._database.close()  # its connections; they are opened again when they are needed
 
     async def close(self) -> None:
         """Finish pending writes, and close the file."""
@@ -220,7 +221,7 @@ class EvalStore:
             given: The rows. None: they are added later.
 
         Raises:
-            Refused: 429, the owner has too many runs.
+            Refused: 404, the eval was deleted; 429, the owner has too many runs.
         """
         created, run_id, text = int(self._now()), f"evalrun_{uuid.uuid4().hex}", json.dumps(content)
         values = {
@@ -236,6 +237,8 @@ class EvalStore:
         }
 
         def work(connection: Connection) -> StoredRun:
+            if connection.execute(select(evals.c.id).where(evals.c.id == of.id)).one_or_none() is None:
+                raise _unknown("eval_id", of.id)  # deleted since
             self._check_room(connection, owner=of.owner)
             connection.execute(insert(runs), values)
             self._insert(connection, run_id, given or ())

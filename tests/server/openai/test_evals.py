@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from openai import AsyncOpenAI, BadRequestError, ConflictError, NotFoundError, OpenAI, RateLimitError
+from openai import APIStatusError, AsyncOpenAI, BadRequestError, ConflictError, NotFoundError, OpenAI, RateLimitError
 
 from tests.server.openai.evals import (
     CONFIG,
@@ -22,7 +22,9 @@ from tests.server.openai.evals import (
     row,
     start,
 )
+from tirjudge_server import jobs
 from tirjudge_server.evals import store
+from tirjudge_server.openai.filestore import FileQuota
 
 SIMILAR = {
     "type": "text_similarity",
@@ -292,6 +294,57 @@ async def test_a_canceled_run_keeps_its_graded_rows(make_held_judge, client_of, 
     assert found.status == "canceled"
     assert 0 < len(items) < 10
     assert found.result_counts.total == len(items)
+
+
+async def test_a_canceled_run_that_waits_is_not_run(make_held_judge, client_of, until, monkeypatch) -> None:
+    monkeypatch.setattr(jobs, "MAX_ACTIVE", 1)
+    service, engine = make_held_judge(lambda sequence: "<score>7</score>", max_concurrency=1)
+    async with client_of(service) as client:
+        made = await create(client, SCORE)
+        first = await start(client, made.id, inline([row(number) for number in range(3)]))
+        await until(lambda: engine.num_held == 1)
+        second = await start(client, made.id, inline([row(number) for number in range(10, 20)]))
+        assert (await client.evals.runs.cancel(second.id, eval_id=made.id)).status == "canceled"
+        third = await start(client, made.id, inline([row(number) for number in range(20, 23)]))
+        engine.allow(20)
+        assert (await ended(client, first)).result_counts.total == 3
+        assert (await ended(client, third)).result_counts.total == 3
+        assert (await ended(client, second)).result_counts.total == 0
+    assert sum(sampling.allowed_token_ids is None for _, sampling, _ in engine.calls) == 6
+
+
+async def test_a_caller_has_a_limited_number_of_unfinished_runs(make_held_judge, client_of) -> None:
+    service, _ = make_held_judge([], max_concurrency=1)
+    async with client_of(service, quota=FileQuota(num_batches=2, num_ended_batches=3)) as client:
+        made = await create(client, SCORE)
+        started = [await start(client, made.id, inline([row(1)])) for _ in range(2)]
+        with pytest.raises(RateLimitError, match="2 runs are unfinished, the limit is 2"):
+            await start(client, made.id, inline([row(1)]))
+        for run in started:
+            await client.evals.runs.cancel(run.id, eval_id=made.id)
+        await start(client, made.id, inline([row(1)]))
+        with pytest.raises(RateLimitError, match="3 runs are stored"):
+            await start(client, made.id, inline([row(1)]))
+        await client.evals.runs.delete(started[0].id, eval_id=made.id)
+        await start(client, made.id, inline([row(1)]))
+
+
+async def test_rows_and_results_count_as_files(make_judge, client_of) -> None:
+    async with client_of(make_judge([]), quota=FileQuota(num_bytes=3000)) as client:
+        run, _ = await finished(client, inline([row(1), row(2)]), EQUAL)
+        with pytest.raises(APIStatusError, match="storage_quota_exceeded") as caught:
+            await start(client, run.eval_id, inline([row(number) for number in range(100)]))
+        assert caught.value.status_code == 413
+        with pytest.raises(APIStatusError, match="storage_quota_exceeded"):
+            await client.files.create(file=("rows.jsonl", b"x" * 2800), purpose="evals")
+        await client.evals.runs.delete(run.id, eval_id=run.eval_id)
+        file = await client.files.create(file=("rows.jsonl", jsonl([row(n) for n in range(20)])), purpose="evals")
+        full = await ended(client, await start(client, run.eval_id, {"type": "jsonl", "source": file_of(file)}))
+    assert (full.status, full.error.code) == ("failed", "storage_quota_exceeded")
+
+
+def file_of(file: Any) -> dict[str, str]:
+    return {"type": "file_id", "id": file.id}
 
 
 async def test_a_deleted_eval_ends_its_runs(make_held_judge, client_of, until) -> None:
