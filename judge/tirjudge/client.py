@@ -63,13 +63,13 @@ from tirjudge.http.rewards import (
 )
 from tirjudge.types import JudgeRequest, Judgment
 
-__all__ = ["AsyncClient", "Client", "RequestRefused", "ServerUnavailable", "Upload"]
+__all__ = ["AsyncClient", "Client", "FormFile", "RequestRefused", "ServerUnavailable"]
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upload:
+class FormFile:
     """A file in a form."""
 
     name: str
@@ -197,7 +197,7 @@ class Client(_Connection):
         return self._get(MODELS_PATH, answer=ModelList).data
 
     def call(
-        self, method: str, path: str, *, answer: type[Answer], body: bytes | None = None, file: Upload | None = None
+        self, method: str, path: str, *, answer: type[Answer], body: bytes | None = None, file: FormFile | None = None
     ) -> Answer:
         """Send a request to an endpoint that has no method of its own, and return the parsed response.
 
@@ -226,7 +226,7 @@ class Client(_Connection):
         *,
         content: str | bytes | None,
         answer: type[Answer],
-        file: Upload | None = None,
+        file: FormFile | None = None,
     ) -> Answer:
         """Send a request, retry as `exchange` decides, and return the parsed body of the successful response."""
         form = {} if file is None else {"files": {"file": (file.name, file.content)}, "data": file.fields}

@@ -63,7 +63,7 @@ class ChatModels:
             others: Names that are valid too.
 
         Raises:
-            Refused: 404, there is no such model. The message names the models.
+            Refused: 404, the model is unknown. The message names the models.
         """
         if name in self._endpoints or name in others:
             return

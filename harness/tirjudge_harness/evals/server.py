@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from rich.console import Console
 
-from tirjudge.client import Client, Upload
+from tirjudge.client import Client, FormFile
 from tirjudge_harness.evals.objects import EvalDefinition, EvalRun, EvalsObject, Listed, OutputItem, StoredUpload
 
 Found = TypeVar("Found", bound=EvalsObject)
@@ -70,7 +70,7 @@ class EvalsServer:
 
     def upload(self, rows: bytes, *, name: str) -> str:
         """Upload a file of rows, and return its id."""
-        file = Upload(name=name, content=rows, fields={"purpose": "evals"})
+        file = FormFile(name=name, content=rows, fields={"purpose": "evals"})
         return self._client.call("POST", "/v1/files", file=file, answer=StoredUpload).id
 
     def start(self, eval_id: str, run: Mapping[str, Any]) -> EvalRun:

@@ -84,7 +84,8 @@ def router(
 
     routes = APIRouter(lifespan=running)
     _add_evals(routes, runner, service=service, store=store, models=models, max_body_bytes=max_body_bytes)
-    _add_runs(routes, runner, store=store, files=files, models=models, max_body_bytes=max_body_bytes)
+    _add_run_creation(routes, runner, store=store, files=files, models=models, max_body_bytes=max_body_bytes)
+    _add_runs(routes, runner, store=store)
     _add_output_items(routes, store=store)
     return routes
 
@@ -144,7 +145,7 @@ async def _shown_eval(store: EvalStore, eval_id: str, *, owner: str | None) -> d
     return eval_object(await store.get_eval(eval_id, owner=owner))
 
 
-def _add_runs(
+def _add_run_creation(
     routes: APIRouter,
     runner: EvalRunner,
     *,
@@ -153,9 +154,6 @@ def _add_runs(
     models: ChatModels,
     max_body_bytes: int,
 ) -> None:
-    async def shown_run(run_id: str, *, of: StoredEval, url: str) -> dict[str, Any]:
-        return await _shown_run(store, await store.get_run(run_id, eval_id=of.id, owner=of.owner), of=of, url=url)
-
     @routes.post(_RUNS, responses=_FULL)
     async def create_run(request: Request, eval_id: str) -> Response:
         """Start a run."""
@@ -165,8 +163,7 @@ def _add_runs(
         definition = EvalCreation.model_validate(of.content)
         check_run(body, config=definition.data_source_config, models=models)
         given = await _checked_rows(request, body, definition=definition, files=files)
-        num_bytes = sum(len(row.item) + len(row.sample or "") for row in given or ())
-        files.check_full(owner, num_bytes=num_bytes)
+        files.check_full(owner, num_bytes=sum(row.num_bytes for row in given or ()))
         kept = {name: content[name] for name in ("name", "data_source", "metadata") if name in content}
         if given is not None:
             data = kept["data_source"]
@@ -175,6 +172,11 @@ def _add_runs(
         runner.start()
         runner.start_run(run)
         return _answer(await _shown_run(store, run, of=of, url=str(request.base_url)))
+
+
+def _add_runs(routes: APIRouter, runner: EvalRunner, *, store: EvalStore) -> None:
+    async def shown_run(run_id: str, *, of: StoredEval, url: str) -> dict[str, Any]:
+        return await _shown_run(store, await store.get_run(run_id, eval_id=of.id, owner=of.owner), of=of, url=url)
 
     @routes.get(_RUNS, openapi_extra={"parameters": query_parameters(RunsQuery)})
     async def list_runs(request: Request, eval_id: str) -> Response:

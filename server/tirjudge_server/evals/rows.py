@@ -37,6 +37,11 @@ class EvalRow:
     sample: str | None
     """JSON of the variable `sample`. None: the row came without one."""
 
+    @property
+    def num_bytes(self) -> int:
+        """Size of the row, which counts against the quota of its owner."""
+        return len(self.item) + len(self.sample or "")
+
 
 def row_schema(config: DataSourceConfig) -> dict[str, Any]:
     """Return the JSON schema of whole rows, which clients see."""

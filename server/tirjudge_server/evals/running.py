@@ -58,7 +58,7 @@ class RunEnded(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunPlan:
+class EvalRunPlan:
     """What all rows of a run share."""
 
     run: StoredRun
@@ -153,7 +153,7 @@ class EvalRunner:
     async def _work(self, run: StoredRun, of: StoredEval) -> None:
         definition, body = EvalCreation.model_validate(of.content), RunCreation.model_validate(run.content)
         criteria = definition.testing_criteria
-        plan = RunPlan(
+        plan = EvalRunPlan(
             run=run, data=body.data_source, criteria=criteria, names=names_of(criteria), models=self._models.fresh()
         )
         try:
@@ -180,7 +180,7 @@ class EvalRunner:
 
     # Rows ----------------------------------------------------------------------------------------------------------------
 
-    async def _copy_rows(self, plan: RunPlan, definition: EvalCreation) -> int:
+    async def _copy_rows(self, plan: EvalRunPlan, definition: EvalCreation) -> int:
         """Copy the rows of a file or of the records into the store. Return their number.
 
         Raises:
@@ -196,7 +196,7 @@ class EvalRunner:
             reading = rows_in(path, schema=schema, max_line_bytes=self._max_line_bytes)
             num_rows = 0
             while part := await asyncio.to_thread(lambda: list(islice(reading, NUM_COPIED))):
-                await self._store.add_rows(run.id, part, owner=run.owner)
+                await self._add(run, part)
                 num_rows += len(part)
             return num_rows
         except RowProblem as error:
@@ -227,13 +227,22 @@ class EvalRunner:
                 row = row_of_record(num_rows + len(part), record)
                 if row is not None and num_rows + len(part) < limit:
                     part.append(row)
-            await self._store.add_rows(run.id, part, owner=run.owner)
+            await self._add(run, part)
             num_rows += len(part)
         if not num_rows:
             raise RunFailed("no_rows", "no recorded judgment of this key matches the filters")
         return num_rows
 
-    async def _do_row(self, plan: RunPlan, row: StoredRow) -> None:
+    async def _add(self, run: StoredRun, part: Sequence[EvalRow]) -> None:
+        """Add rows to a run.
+
+        Raises:
+            Refused: 413, the caller's quota is full.
+        """
+        self._files.check_full(run.owner, num_bytes=sum(row.num_bytes for row in part))
+        await self._store.add_rows(run.id, part)
+
+    async def _do_row(self, plan: EvalRunPlan, row: StoredRow) -> None:
         """Sample and grade a row, and store its results.
 
         Raises:
@@ -280,7 +289,7 @@ class EvalRunner:
             return {**empty, "finish_reason": "error", "error": {"code": code, "message": message}}
 
     async def _grade(
-        self, plan: RunPlan, row: StoredRow, *, place: int, written: Any
+        self, plan: EvalRunPlan, row: StoredRow, *, place: int, written: Any
     ) -> tuple[dict[str, Any], Sequence[ModelCall]]:
         """Return the result of one criterion, and the uses of models for it."""
         run, criterion = plan.run, plan.criteria[place]

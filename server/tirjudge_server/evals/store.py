@@ -335,16 +335,8 @@ class EvalStore:
 
     # Rows ----------------------------------------------------------------------------------------------------------------
 
-    async def add_rows(self, run_id: str, given: Sequence[EvalRow], *, owner: str | None) -> None:
-        """Add rows to a queued run.
-
-        Raises:
-            Refused: 413, the owner's quota is full.
-        """
-        size = sum(len(row.item) + len(row.sample or "") for row in given)
-        if self.num_bytes_of(owner) + size > self._quota.num_bytes:
-            message = f"rows: the stored rows exceed the limit of {self._quota.num_bytes:,} bytes; delete old runs"
-            raise Refused(invalid(message, param="data_source", code="storage_quota_exceeded"), status=413)
+    async def add_rows(self, run_id: str, given: Sequence[EvalRow]) -> None:
+        """Add rows to a queued run."""
         await self._writer.do(lambda connection: self._insert(connection, run_id, given))
 
     async def clear_rows(self, run_id: str) -> None:
@@ -362,7 +354,7 @@ class EvalStore:
         values = [
             {"run_id": run_id, "number": row.number, "item": row.item, "given_sample": row.sample} for row in given
         ]
-        if self._add_bytes(connection, run_id, sum(len(row.item) + len(row.sample or "") for row in given)):
+        if self._add_bytes(connection, run_id, sum(row.num_bytes for row in given)):
             connection.execute(insert(rows), values)
 
     def _add_bytes(self, connection: Connection, run_id: str, num_bytes: int) -> bool:

@@ -35,7 +35,7 @@ QUOTA_EXCEEDED = "storage_quota_exceeded"
 
 _DO_NOT_RETRY = {"x-should-retry": "false"}
 """Header of such a refusal. OpenAI's clients retry a 429 without it, and a retry cannot succeed."""
-_FREE_SPACE = "DELETE /v1/files/ID frees space, GET /v1/files lists the files"
+_FREE_SPACE = "DELETE /v1/files/ID frees space, and deleting runs of evals; GET /v1/files lists the files"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -332,13 +332,13 @@ async def test_a_caller_has_a_limited_number_of_unfinished_runs(make_held_judge,
 async def test_rows_and_results_count_as_files(make_judge, client_of) -> None:
     async with client_of(make_judge([]), quota=FileQuota(num_bytes=3000)) as client:
         run, _ = await finished(client, inline([row(1), row(2)]), EQUAL)
-        with pytest.raises(APIStatusError, match="storage_quota_exceeded") as caught:
+        with pytest.raises(APIStatusError, match="of 3,000 bytes are used") as caught:
             await start(client, run.eval_id, inline([row(number) for number in range(100)]))
         assert caught.value.status_code == 413
-        with pytest.raises(APIStatusError, match="storage_quota_exceeded"):
+        with pytest.raises(APIStatusError, match="of 3,000 bytes are used"):
             await client.files.create(file=("rows.jsonl", b"x" * 2800), purpose="evals")
         await client.evals.runs.delete(run.id, eval_id=run.eval_id)
-        file = await client.files.create(file=("rows.jsonl", jsonl([row(n) for n in range(20)])), purpose="evals")
+        file = await client.files.create(file=("rows.jsonl", jsonl([row(n) for n in range(25)])), purpose="evals")
         full = await ended(client, await start(client, run.eval_id, {"type": "jsonl", "source": file_of(file)}))
     assert (full.status, full.error.code) == ("failed", "storage_quota_exceeded")
 
