@@ -23,8 +23,9 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -62,9 +63,19 @@ from tirjudge.http.rewards import (
 )
 from tirjudge.types import JudgeRequest, Judgment
 
-__all__ = ["AsyncClient", "Client", "RequestRefused", "ServerUnavailable"]
+__all__ = ["AsyncClient", "Client", "FormFile", "RequestRefused", "ServerUnavailable"]
 
 Answer = TypeVar("Answer", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormFile:
+    """A file in a form."""
+
+    name: str
+    content: bytes
+    fields: Mapping[str, str]
+    """Other fields of the form."""
 
 
 class _Connection:
@@ -185,6 +196,21 @@ class Client(_Connection):
         """Return the judges that the server offers, at least one."""
         return self._get(MODELS_PATH, answer=ModelList).data
 
+    def call(
+        self, method: str, path: str, *, answer: type[Answer], body: bytes | None = None, file: FormFile | None = None
+    ) -> Answer:
+        """Send a request to an endpoint that has no method of its own, and return the parsed response.
+
+        Args:
+            method: HTTP method.
+            path: path with its query, such as `/v1/evals?limit=20`.
+            answer: type of the response.
+            body: JSON. None: no body.
+            file: a file to upload in a form. None: no file.
+        """
+        exchange = self._exchange(posts=body is not None)
+        return self._send(exchange, method, path, content=body, file=file, answer=answer)
+
     def _get(self, path: str, *, answer: type[Answer]) -> Answer:
         return self._send(self._exchange(posts=False), "GET", path, content=None, answer=answer)
 
@@ -193,12 +219,20 @@ class Client(_Connection):
         return self._send(exchange, "POST", path, content=body.model_dump_json(exclude_unset=True), answer=answer)
 
     def _send(
-        self, exchange: HTTPExchange, method: str, path: str, *, content: str | None, answer: type[Answer]
+        self,
+        exchange: HTTPExchange,
+        method: str,
+        path: str,
+        *,
+        content: str | bytes | None,
+        answer: type[Answer],
+        file: FormFile | None = None,
     ) -> Answer:
         """Send a request, retry as `exchange` decides, and return the parsed body of the successful response."""
+        form = {} if file is None else {"files": {"file": (file.name, file.content)}, "data": file.fields}
         while True:
             try:
-                response = self._http.request(method, path, content=content, **exchange.attempt())
+                response = self._http.request(method, path, content=content, **form, **exchange.attempt())
             except httpx2.RequestError as error:
                 pause_s = exchange.pause_after_error(error)
             else:

@@ -17,6 +17,7 @@ from tirjudge.concurrency import background
 from tirjudge.model import Model
 from tirjudge_server import batch, dialects, native, reloading, reranking, rewards
 from tirjudge_server.access import Access, needs
+from tirjudge_server.chat_models import NO_MODELS, ChatModels
 from tirjudge_server.dialects import DIALECTS, DialectSettings
 from tirjudge_server.openai import routes as openai
 from tirjudge_server.openai.filestore import FileQuota
@@ -49,6 +50,7 @@ def create_app(
     records: Records | None = None,
     files: Path | None = None,
     quota: FileQuota = FileQuota(),  # noqa: B008 (it is frozen)
+    chat_models: ChatModels = NO_MODELS,
     model: Model | None = None,
     metrics: ServerMetrics | None = None,
     tracing: Tracing | None = None,
@@ -63,8 +65,9 @@ def create_app(
         settings: settings of the dialects; None: the defaults.
         access: API keys and their limits; None: callers need no key.
         records: stored judgments, for the endpoints that read them; None: these endpoints do not exist.
-        files: folder of files and batches; None: their endpoints do not exist.
-        quota: maximum files and batches of one caller.
+        files: folder of files, batches and evals; None: their endpoints do not exist.
+        quota: maximum files, batches and runs of evals of one caller.
+        chat_models: models besides the judge, for evals and graders.
         model: the model of `service`, for the reload endpoint, which also needs `access`; None: no such endpoint.
         metrics: metrics of `service`; None: metrics of requests and judgments only, without engine and sandbox.
         tracing: traces requests and judgments; None: no traces.
@@ -84,7 +87,9 @@ def create_app(
     app.state.access = access
     if access is not None:
         service.on_end.append(access.on_end)
-    groups = [*_judging(service, max_body_bytes=max_body_bytes, files=files, quota=quota)]
+    groups = [
+        *_judging(service, max_body_bytes=max_body_bytes, files=files, quota=quota, models=chat_models, records=records)
+    ]
     groups += _rewarding(service, names=names, settings=settings)
     if records is not None:
         groups.append(("read", endpoints.router(service, records=records), {}))
@@ -111,13 +116,21 @@ Endpoints = tuple[str, APIRouter, Mapping[Any, type[BaseModel]]]
 
 
 def _judging(
-    service: JudgeService, *, max_body_bytes: int, files: Path | None, quota: FileQuota
+    service: JudgeService,
+    *,
+    max_body_bytes: int,
+    files: Path | None,
+    quota: FileQuota,
+    models: ChatModels,
+    records: Records | None,
 ) -> Iterator[Endpoints]:
     yield "judge", native.router(service, max_body_bytes=max_body_bytes), {}
     yield "judge", batch.router(service, max_body_bytes=max_body_bytes), batch.REQUESTS
-    yield "judge", openai.router(service, max_body_bytes=max_body_bytes), openai.REQUESTS
+    yield "judge", openai.router(service, max_body_bytes=max_body_bytes, models=models), openai.REQUESTS
     if files is not None:
-        routes = openai.batch_router(service, folder=files, max_body_bytes=max_body_bytes, quota=quota)
+        routes = openai.batch_router(
+            service, folder=files, max_body_bytes=max_body_bytes, quota=quota, models=models, records=records
+        )
         yield "judge", routes, openai.BATCH_REQUESTS
 
 

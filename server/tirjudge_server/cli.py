@@ -34,7 +34,8 @@ def serve(settings: ServerSettings) -> None:
     formatter = JsonLines() if settings.log_format is LogFormat.JSON else None
     with bind(settings.host, port=settings.port) as bound:
         given = (settings.engine_key, settings.chat_api_key, settings.sandbox_key, settings.records)
-        secrets = [secret for secret in given if secret]
+        sample_keys = [entry.partition("=")[2] for entry in settings.sample_key or ()]
+        secrets = [secret for secret in (*given, *sample_keys) if secret]
         serving = serve_judge(bound, settings=settings)
         run(serving, log_level=settings.log_level, formatter=formatter, secrets=secrets)
 

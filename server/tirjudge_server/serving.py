@@ -23,6 +23,7 @@ from tirjudge.tools.python import python_tools
 from tirjudge.types import PYTHON
 from tirjudge_server.access import Access, check_bind
 from tirjudge_server.app import create_app
+from tirjudge_server.chat_models import ChatModels, open_chat_models
 from tirjudge_server.cost import CostLimits
 from tirjudge_server.dialects import DIALECTS, DialectSettings
 from tirjudge_server.openai.filestore import FileQuota
@@ -146,8 +147,7 @@ async def open_application(settings: ServerSettings) -> AsyncIterator[Applicatio
         )
         metrics = ServerMetrics(service, pool=programs.stats, fallbacks=dialect_settings.fallbacks)
         service.judge = instrument(judge, metrics)
-        num_bytes = settings.max_files_mb * 1024 * 1024
-        quota = FileQuota(num_bytes=num_bytes, num_files=settings.max_files, num_batches=settings.max_batches)
+        chat_models = await opened.enter_async_context(_open_chat_models(settings))
         app = create_app(
             service,
             max_body_bytes=settings.max_body_bytes,
@@ -156,7 +156,8 @@ async def open_application(settings: ServerSettings) -> AsyncIterator[Applicatio
             access=access,
             records=records,
             files=_files_folder(settings.files),
-            quota=quota,
+            quota=_quota(settings),
+            chat_models=chat_models,
             model=model,
             metrics=metrics,
             tracing=tracing,
@@ -205,6 +206,25 @@ def _files_folder(given: str | None) -> Path | None:
     if given is None:
         return default_path().parent / "files"
     return None if given == NONE else Path(given).expanduser()
+
+
+def _open_chat_models(settings: ServerSettings) -> AbstractAsyncContextManager[ChatModels]:
+    """Open the models besides the judge.
+
+    Raises:
+        OptionsClash, EngineUnavailable: see `open_chat_models`.
+    """
+    return open_chat_models(
+        settings.sample_url or (),
+        keys=settings.sample_key or (),
+        timeout_s=settings.chat_timeout_s,
+        max_concurrency=settings.chat_concurrency,
+    )
+
+
+def _quota(settings: ServerSettings) -> FileQuota:
+    num_bytes = settings.max_files_mb * 1024 * 1024
+    return FileQuota(num_bytes=num_bytes, num_files=settings.max_files, num_batches=settings.max_batches)
 
 
 def _open_tracing(settings: ServerSettings, *, model: str) -> AbstractAsyncContextManager[Tracing]:

@@ -107,6 +107,16 @@ class ServerSettings:
     chat_price_output: Annotated[
         float | None, Option(min=0.0, help="Price of a million output tokens of --chat-model, in USD.")
     ] = None
+    sample_url: Annotated[
+        list[str] | None,
+        Option(
+            help="NAME=URL of a chat endpoint that has the model NAME, for samples and graders of evals; repeatable."
+        ),
+    ] = None
+    sample_key: Annotated[
+        list[str] | None,
+        Option(help="NAME=KEY, the API key for the model NAME; repeatable; safer in TIRJUDGE_SAMPLE_KEY than here."),
+    ] = None
     workers: Annotated[int, Option(min=0, help="Number of vLLM servers to start, each on separate GPUs.")] = 0
     tensor_parallel: Annotated[int, Option(min=1, help="GPUs per started vLLM server.")] = 1
     worker_command: Annotated[str, Option(help="Command that starts a worker; `tirjudge worker` works too.")] = VLLM
@@ -162,11 +172,13 @@ class ServerSettings:
     ] = None
     files: Annotated[
         str | None,
-        Option(help="Folder of files and batches, or none; default: tirjudge/files in the user's state directory."),
+        Option(
+            help="Folder of files, batches and evals, or none; default: tirjudge/files in the user's state directory."
+        ),
     ] = None
     max_files_mb: Annotated[int, Option(min=1, help="Maximum size of the files of one key, in MiB.")] = 2048
     max_files: Annotated[int, Option(min=1, help="Maximum number of files of one key.")] = 1000
-    max_batches: Annotated[int, Option(min=1, help="Maximum number of unfinished batches of one key.")] = 16
+    max_batches: Annotated[int, Option(min=1, help="Maximum unfinished batches of a key, and runs of evals.")] = 16
     insecure_open: InsecureOpen = False
     tls_cert: Annotated[Path | None, Option(exists=True, help="Certificate as a PEM file; default: plain HTTP.")] = None
     tls_key: Annotated[

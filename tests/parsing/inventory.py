@@ -517,6 +517,10 @@ INVENTORY: dict[str, Case | str] = {
         lambda text: cut_at(text, stops=[f"{text[: len(text) // 2]}b", "b"]),
         runs("a", "aab") | {"ab...": lambda n: "ab" + "a" * n},
     ),
+    "tirjudge_server.chat_models:_by_name": _OPERATOR,
+    "tirjudge_server.cli:serve": _OPERATOR,
+    "tirjudge_server.evals.objects:_ITEM_ID": _BOUNDED,
+    "tirjudge_server.evals.store:EvalStore.graded_rows": _OURS,
     "tirjudge_server.openai.batches:_WINDOW": _BOUNDED,
     "tirjudge_server.openai.conversation:_answered": _OURS,
     "tirjudge_server.openai.formula:Formula.__init__": "at most MAX_CHARS characters",
@@ -557,6 +561,7 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge_server.vllm_command:shares": _OPERATOR,
     "tirjudge_server.worker_guard:_children": _OPERATOR,
     # The harness.
+    "tirjudge_harness.evals.starting:renamed_models": _OPERATOR,
     "tirjudge_harness.bench_run:judge_plan": _OURS,
     "tirjudge_harness.benchmarks.rewardbench2:_kind_and_pair": "one repeat, at the end",
     "tirjudge_harness.best_of_n.graders.aime:_DECORATION": Case(

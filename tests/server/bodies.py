@@ -49,6 +49,19 @@ BODIES: dict[str, tuple[str, Any]] = {
             "item": {"n": 1},
         },
     ),
+    "evals": (
+        "/v1/evals",
+        {
+            "name": "e",
+            "metadata": {"a": "b"},
+            "data_source_config": {"type": "custom", "item_schema": {"type": "object"}, "include_sample_schema": True},
+            "testing_criteria": [
+                {"type": "score_model", "name": "s", "range": [0, 9], "pass_threshold": 5, **ASKS_MODEL},
+                {"type": "python", "name": "p", "source": "def grade(sample, item): return 1", "pass_threshold": 0.5},
+                STRING_CHECK,
+            ],
+        },
+    ),
     "validate": (
         GRADERS + "/validate",
         {"grader": {"type": "score_model", "name": "s", "range": [0, 9], **ASKS_MODEL}},

@@ -27,7 +27,10 @@ from tirjudge_server.access import Access
 from tirjudge_server.access.keys import create_key
 from tirjudge_server.app import create_app
 from tirjudge_server.call import Call
+from tirjudge_server.chat_models import NO_MODELS
 from tirjudge_server.dialects import DialectSettings
+from tirjudge_server.evals.definitions import EvalCreation
+from tirjudge_server.evals.grading import content_key
 from tirjudge_server.records.record import versions_of
 from tirjudge_server.records.store import open_records
 from tirjudge_server.service import JudgeService
@@ -61,9 +64,41 @@ STORES = {
     "openai.filestore.FileStore._uploads": SEPARATES + "each upload with its owner; counted by owner",
     "openai.batchstore.BatchStore._batches": OWNED + "test_files_and_batches_are_visible_to_their_caller_only",
     "openai.batchstore.BatchProgress.done": "the lines of one batch",
-    "openai.batchrun.BatchRunner._runs": "found by the id of a batch that `BatchStore` gave to its owner",
-    "openai.batchrun.BatchRunner._work": "found by the id of a batch that `BatchStore` gave to its owner",
+    "jobs.Jobs._runs": "found by the id of a job that its store gave to its owner",
+    "jobs.Jobs._work": "found by the id of a job that its store gave to its owner",
+    # Evals.
+    "chat_models.ChatModels._endpoints": "endpoints of the operator",
+    "chat_models.ChatModels._taken": "one run of an eval, or one request",
+    "evals.running.EvalRunner._file_of": "found by the id of a run that `EvalStore` gave to its owner",
+    "evals.store.EvalStore.__init__": "creates the tables, removes the oldest scores, and sums bytes by owner",
+    "evals.store.EvalStore._num_bytes": SEPARATES + "a counter of callers",
+    "evals.store.EvalStore._add_bytes": "the counter of the owner of a run",
+    "evals.store.EvalStore._check_room": SEPARATES + "counts the runs of an owner",
+    "evals.store.EvalStore._delete_run": "found by the id of a run that `get_run` gave to its owner",
+    "evals.store.EvalStore.create_eval": SEPARATES + "counts the evals of an owner",
+    "evals.store.EvalStore.create_run": "belongs to the owner of its eval",
+    "evals.store.EvalStore.delete_eval": "found by the id of an eval that `get_eval` gave to its owner",
+    "evals.store.EvalStore.eval_ids": SEPARATES + "test_evals_and_their_runs_are_visible_to_their_caller_only",
+    "evals.store.EvalStore.find_score": SEPARATES + "test_results_of_graders_are_kept_for_their_caller_only",
+    "evals.store.EvalStore.finish_row": "a row of one run",
+    "evals.store.EvalStore.get_eval": OWNED + "test_evals_and_their_runs_are_visible_to_their_caller_only",
+    "evals.store.EvalStore.get_run": OWNED + "test_evals_and_their_runs_are_visible_to_their_caller_only",
+    "evals.store.EvalStore.given_rows": "the rows of one run",
+    "evals.store.EvalStore.graded_rows": "the rows of one run",
+    "evals.store.EvalStore.known_eval": "found by the id of an eval that the server itself runs",
+    "evals.store.EvalStore.known_run": "found by the id of a run that the server itself runs",
+    "evals.store.EvalStore.queued": "runs that the server itself runs",
+    "evals.store.EvalStore.row": "a row of one run",
+    "evals.store.EvalStore.run_ids": "the runs of one eval",
+    "evals.store.EvalStore.unfinished": "runs that the server itself runs",
+    "evals.store.EvalStore.update_eval": OWNED + "test_evals_and_their_runs_are_visible_to_their_caller_only",
+    "evals.store.EvalStore.waiting_rows": "the rows of one run",
+    "evals.store._size": "the rows of one run",
+    "evals.tally.Tally.criteria": "one run",
+    "evals.tally.Tally.models": "one run",
+    "openai.chat_grading._prompt": "a prompt file",
     # Records.
+    "records.store.Records.contents": SEPARATES + "test_rows_from_the_records_are_those_of_the_caller",
     "records.replayed_calls.ReplayedCalls._left": "the calls of one program of one judgment",
     "records.replayed_calls.ReplayedCalls._present": "functions that the operator enabled",
     "records.store._BY_CONTENT": SEPARATES + "test_recorded_judgment_is_reused_for_its_caller_only",
@@ -409,6 +444,86 @@ async def test_files_and_batches_are_visible_to_their_caller_only(two: Two) -> N
     assert (await two.bob.post(f"/v1/batches/{batch_id}/cancel")).status_code == 404
     for path in ("/v1/files", "/v1/batches"):
         assert (await two.bob.get(path)).json()["data"] == []
+
+
+CRITERION = {
+    "type": "string_check",
+    "name": "same",
+    "input": "{{ item.text }}",
+    "reference": "hello",
+    "operation": "eq",
+}
+CUSTOM = {"type": "custom", "item_schema": {"type": "object"}}
+
+
+async def new_eval(client: httpx2.AsyncClient, **fields: Any) -> str:
+    """Create an eval; return its id."""
+    body = {"data_source_config": CUSTOM, "testing_criteria": [CRITERION], **fields}
+    answer = await client.post("/v1/evals", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["id"]
+
+
+async def ended_run(client: httpx2.AsyncClient, eval_id: str, source: dict[str, Any]) -> dict[str, Any]:
+    """Run an eval; return the ended run."""
+    answer = await client.post(f"/v1/evals/{eval_id}/runs", json={"data_source": source})
+    assert answer.status_code == 200, answer.text
+    path = f"/v1/evals/{eval_id}/runs/{answer.json()['id']}"
+    async with asyncio.timeout(60):
+        while (run := (await client.get(path)).json())["status"] in ("queued", "in_progress"):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return run
+
+
+def rows_of(*texts: str) -> dict[str, Any]:
+    content = [{"item": {"text": text}} for text in texts]
+    return {"type": "jsonl", "source": {"type": "file_content", "content": content}}
+
+
+async def test_evals_and_their_runs_are_visible_to_their_caller_only(two: Two) -> None:
+    eval_id = await new_eval(two.alice)
+    run = await ended_run(two.alice, eval_id, rows_of("hello"))
+    paths = [f"/v1/evals/{eval_id}", f"/v1/evals/{eval_id}/runs", f"/v1/evals/{eval_id}/runs/{run['id']}"]
+    paths.append(f"{paths[2]}/output_items")
+    items = (await two.alice.get(paths[3])).json()["data"]
+    paths.append(f"{paths[3]}/{items[0]['id']}")
+    for path in paths:
+        assert (await two.alice.get(path)).status_code == 200
+        assert (await two.bob.get(path)).status_code == 404, path
+    assert (await two.bob.post(paths[0], json={"name": "mine"})).status_code == 404
+    assert (await two.bob.post(paths[1], json={"data_source": rows_of("hello")})).status_code == 404
+    assert (await two.bob.post(f"{paths[2]}/cancel")).status_code == 404
+    assert (await two.bob.delete(paths[2])).status_code == 404
+    assert (await two.bob.delete(paths[0])).status_code == 404
+    assert (await two.bob.get("/v1/evals")).json()["data"] == []
+    # A run of one eval is not found under another eval, not even under the caller's own.
+    own = await new_eval(two.bob)
+    assert (await two.bob.get(f"/v1/evals/{own}/runs/{run['id']}")).status_code == 404
+    upload = {"files": {"file": ("rows.jsonl", b'{"item": {}}')}, "data": {"purpose": "evals"}}
+    file_id = (await two.alice.post("/v1/files", **upload)).json()["id"]
+    source = {"type": "jsonl", "source": {"type": "file_id", "id": file_id}}
+    assert (await two.bob.post(f"/v1/evals/{own}/runs", json={"data_source": source})).status_code == 404
+
+
+def test_results_of_graders_are_kept_for_their_caller_only() -> None:
+    (criterion,) = EvalCreation.model_validate(
+        {
+            "data_source_config": CUSTOM,
+            "testing_criteria": [{"type": "python", "name": "p", "source": "def grade(sample, item): return 1.0"}],
+        }
+    ).testing_criteria
+    values = {"item": {"text": "hello"}, "sample": {}}
+    keys = {content_key(criterion, values, owner=owner, models=NO_MODELS) for owner in ("alice", "bob", None)}
+    assert len(keys - {None}) == 3
+
+
+async def test_rows_from_the_records_are_those_of_the_caller(two: Two) -> None:
+    mine, _ = await judged(two.alice), await judged(two.bob)
+    criterion = {**CRITERION, "input": "{{ item.id }}", "reference": mine}
+    eval_id = await new_eval(two.alice, data_source_config={"type": "logs"}, testing_criteria=[criterion])
+    source = {"type": "responses", "source": {"type": "responses"}}
+    run = await ended_run(two.alice, eval_id, source)
+    assert run["result_counts"] == {"total": 1, "passed": 1, "failed": 0, "errored": 0}
 
 
 async def test_the_engine_shares_no_prefix_cache_between_callers(two: Two) -> None:

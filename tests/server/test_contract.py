@@ -33,6 +33,8 @@ WHAT_NO_SCHEMA_SAYS = {
     "POST /v1/rerank": "tools that must be used, and none that may be",
     "GET /v1/batches": "an id of the list in `after`",
     "GET /v1/files": "the same",
+    "GET /v1/evals": "the same",
+    "POST /v1/evals": "schemas of rows, models that this server has, templates and formulas",
     "POST /v1/batches": "endpoints that this server has, windows, lifetimes",
     "POST /v1/files": "a form that says that it is one in its header",
     "POST /v1/chat/completions": "a judge's prompt in the messages",

@@ -158,6 +158,7 @@ class ChatEndpoint:
         sampling: Sampling,
         max_tokens: int,
         without: Collection[str] = (),
+        extra: Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
         max_attempts: int | None = None,
         connect_retry_s: float | None = None,
@@ -170,6 +171,7 @@ class ChatEndpoint:
             sampling: sampling parameters and stop strings.
             max_tokens: token limit of the answer. It is reduced if the endpoint asks for less.
             without: fields to omit from the request.
+            extra: additional fields of the request, such as `response_format`.
             headers: additional headers.
             max_attempts, connect_retry_s: as for the class; None: its values.
 
@@ -193,7 +195,7 @@ class ChatEndpoint:
         async with self._slots:
             while True:
                 fields = taken.body(messages, sampling=sampling, max_tokens=max_tokens)
-                body = {name: value for name, value in fields.items() if name not in without}
+                body = {name: value for name, value in (fields | dict(extra or {})).items() if name not in without}
                 response = await self._send(body, exchange=new_exchange())
                 if response.is_success:
                     return self._answer_in(response)

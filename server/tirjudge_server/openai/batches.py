@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from fastapi import APIRouter, FastAPI, Request
-from pydantic import Field
 
 from tirjudge.http.protocol import invalid, shown
 from tirjudge.types import Text
@@ -17,7 +16,7 @@ from tirjudge_server.openai.batchstore import BatchStore
 from tirjudge_server.openai.files import lifetime, owner_of
 from tirjudge_server.openai.filestore import FileStore, StoredFile
 from tirjudge_server.openai.pages import BatchesQuery, listed, page, query_parameters
-from tirjudge_server.openai.wire import Foreign, parse, parsed
+from tirjudge_server.openai.wire import Foreign, Metadata, parse, parsed
 from tirjudge_server.openapi import error_responses
 from tirjudge_web.body import read_body
 from tirjudge_web.errors import Refused
@@ -43,9 +42,7 @@ class BatchCreation(Foreign):
     input_file_id: Text
     endpoint: Text
     completion_window: Text
-    metadata: dict[Annotated[Text, Field(max_length=64)], Annotated[Text, Field(max_length=512)]] | None = Field(
-        default=None, max_length=16
-    )
+    metadata: Metadata | None = None
     output_expires_after: OutputExpiresAfter | None = None
 
 
@@ -60,9 +57,9 @@ def router(runner: BatchRunner, *, files: FileStore, batches: BatchStore) -> API
 
     @asynccontextmanager
     async def running(app: FastAPI) -> AsyncIterator[None]:
-        runner.start()
+        runner.jobs.start()
         yield
-        await runner.stop()
+        await runner.jobs.stop()
 
     routes = APIRouter(lifespan=running)
 
@@ -72,14 +69,14 @@ def router(runner: BatchRunner, *, files: FileStore, batches: BatchStore) -> API
         body = parse(await read_body(request, max_bytes=MAX_BODY_BYTES), BatchCreation)
         file = _checked(body, files=files, owner=owner_of(request), endpoints=sorted(runner.endpoints))
         kept = body.output_expires_after
-        runner.start()
+        runner.jobs.start()
         batch = batches.create(
             window_s=window_s(body.completion_window),
             owner=file.owner,
             output_lifetime_s=None if kept is None else lifetime(kept.seconds, param="output_expires_after"),
             **body.model_dump(include={"endpoint", "input_file_id", "completion_window", "metadata"}),
         )
-        runner.run(batch)
+        runner.jobs.run(batch.id)
         return batch.shown()
 
     @routes.get(BATCHES_PATH, openapi_extra={"parameters": query_parameters(BatchesQuery)})

@@ -55,7 +55,7 @@ def check(path: Path, *, endpoint: str, max_line_bytes: int) -> Checked:
     models: set[str | None] = set()
     number = 0
     with path.open("rb") as file:
-        for number, raw in enumerate(_raw_lines(file, max_line_bytes=max_line_bytes), start=1):
+        for number, raw in enumerate(raw_lines(file, max_line_bytes=max_line_bytes), start=1):
             if number > MAX_LINES:
                 errors.append(_problem("too_many_requests", f"more than {MAX_LINES} requests; split the file"))
                 break
@@ -78,7 +78,7 @@ def check(path: Path, *, endpoint: str, max_line_bytes: int) -> Checked:
     return Checked(num_lines=number, errors=tuple(errors), model=next(iter(models)) if len(models) == 1 else None)
 
 
-def _raw_lines(file: IO[bytes], *, max_line_bytes: int) -> Iterator[bytes]:
+def raw_lines(file: IO[bytes], *, max_line_bytes: int) -> Iterator[bytes]:
     """Yield the lines that are not blank. A line that is too long is cut."""
     while raw := file.readline(max_line_bytes + 1):
         if len(raw) > max_line_bytes and not raw.endswith(b"\n"):
@@ -91,7 +91,7 @@ def _raw_lines(file: IO[bytes], *, max_line_bytes: int) -> Iterator[bytes]:
 def lines(path: Path, *, endpoint: str, max_line_bytes: int) -> Iterator[BatchLine]:
     """Yield the requests of a checked file."""
     with path.open("rb") as file:
-        for raw in _raw_lines(file, max_line_bytes=max_line_bytes):
+        for raw in raw_lines(file, max_line_bytes=max_line_bytes):
             line = read_line(raw, endpoint=endpoint, max_line_bytes=max_line_bytes)
             if isinstance(line, BatchLine):
                 yield line

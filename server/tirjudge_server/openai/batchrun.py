@@ -13,9 +13,8 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
-from tirjudge.concurrency import gather_fail_fast
-from tirjudge.errors import DeadlineExceeded, RecordsUnavailable
 from tirjudge_server.call import Call, Priority
+from tirjudge_server.jobs import Jobs, persistently, work_through
 from tirjudge_server.openai.batchlines import BatchLine, answer_line, check, lines, unanswered_line, usage_in
 from tirjudge_server.openai.batchstore import (
     BatchCounts,
@@ -26,25 +25,13 @@ from tirjudge_server.openai.batchstore import (
     digest,
 )
 from tirjudge_server.openai.filestore import FileStore, StoredFile
-from tirjudge_web.errors import UNAVAILABLE, QueueFull, ShuttingDown, problem_from
+from tirjudge_web.errors import ShuttingDown, problem_from
 from tirjudge_web.tracebacks import frames_of
 
 logger = logging.getLogger(__name__)
 
 Endpoint = Callable[[Mapping[str, Any], Call], Awaitable[Mapping[str, Any]]]
 """Answers the body of a line. Raises the errors of its endpoint."""
-
-MAX_ACTIVE = 4
-"""Maximum number of batches that run concurrently. The others wait in the state `validating`."""
-
-MAX_TRIES = 8
-"""Maximum number of attempts for a line that fails temporarily, for example because the engine is down."""
-
-PASSING = (*UNAVAILABLE, DeadlineExceeded, RecordsUnavailable)
-"""Temporary errors. A line that fails with one of them is retried."""
-
-FIRST_WAIT_S, LONGEST_WAIT_S = 1.0, 60.0
-"""Seconds to wait before the first retry, doubled for each further one, and the maximum."""
 
 EXPIRED = ("batch_expired", "This request could not be executed before the completion window expired.")
 CANCELLED = ("batch_cancelled", "This batch was cancelled before this request was executed.")
@@ -72,65 +59,39 @@ class BatchRunner:
     ) -> None:
         self.endpoints = endpoints
         self._files, self._batches = files, batches
-        files.is_read = self.reads
+        files.readers.append(self.reads)
         self._num_parallel, self._max_line_bytes = num_parallel, max_line_bytes
-        self._runs: dict[str, asyncio.Task[None]] = {}
-        self._work: dict[str, asyncio.Task[None]] = {}
-        self._places = asyncio.Semaphore(MAX_ACTIVE)
-        self._started = False
-
-    def start(self) -> None:
-        """Continue the unfinished batches on disk. Later calls do nothing."""
-        if not self._started:
-            self._started = True
-            for batch in self._batches.unfinished():
-                self.run(batch)
-
-    async def stop(self) -> None:
-        """Stop all work. The batches on disk stay unfinished and continue at the next start."""
-        runs = list(self._runs.values())
-        for task in runs:
-            task.cancel()
-        await asyncio.gather(*runs, return_exceptions=True)
-
-    def run(self, batch: StoredBatch) -> None:
-        """Start or continue a batch."""
-        task = asyncio.create_task(self._run(batch.id))
-        self._runs[batch.id] = task
-        task.add_done_callback(lambda _: self._runs.pop(batch.id, None))
+        self.jobs = Jobs(
+            advance=self._advance,
+            fail=self._fail_internally,
+            unfinished=lambda: [batch.id for batch in batches.unfinished()],
+        )
 
     def cancel(self, batch: StoredBatch) -> StoredBatch:
         """Cancel a batch: drop the lines in flight and start no others."""
         if batch.status in ("cancelling", "finalizing"):
             return batch
         batch = self._batches.update(batch.id, status="cancelling", cancelling_at=self._batches.now())
-        if (work := self._work.get(batch.id)) is not None:
-            work.cancel()
-        elif batch.id not in self._runs:
-            self.run(batch)
+        self.jobs.interrupt(batch.id)
         return batch
 
     def reads(self, file: StoredFile) -> bool:
         """Whether an unfinished batch reads a file."""
         return any(batch.input_file_id == file.id for batch in self._batches.unfinished())
 
-    async def _run(self, batch_id: str) -> None:
-        """Run a batch from its current state to its end. After an internal error, the batch fails and records the error."""
-        async with self._places:
-            try:
-                if self._batches.known(batch_id).status == "validating":
-                    await self._validate(batch_id)
-                if self._batches.known(batch_id).status == "in_progress":
-                    await self._work_through(batch_id)
-                if self._batches.known(batch_id).status == "cancelling":
-                    await asyncio.to_thread(self._begin_end, batch_id, "cancelled")
-                if self._batches.known(batch_id).status == "finalizing":
-                    await asyncio.to_thread(self._finalize, batch_id)
-            except ShuttingDown:
-                return
-            except Exception as error:
-                logger.error("%s failed\n%s", batch_id, frames_of(error))
-                self._fail(batch_id, LineErrors.model_validate({"data": [_OUR_FAULT]}))
+    async def _advance(self, batch_id: str) -> None:
+        """Run a batch from its current state to its end."""
+        if self._batches.known(batch_id).status == "validating":
+            await self._validate(batch_id)
+        if self._batches.known(batch_id).status == "in_progress":
+            await self._work_through(batch_id)
+        if self._batches.known(batch_id).status == "cancelling":
+            await asyncio.to_thread(self._begin_end, batch_id, "cancelled")
+        if self._batches.known(batch_id).status == "finalizing":
+            await asyncio.to_thread(self._finalize, batch_id)
+
+    async def _fail_internally(self, batch_id: str) -> None:
+        self._fail(batch_id, LineErrors.model_validate({"data": [_OUR_FAULT]}))
 
     async def _validate(self, batch_id: str) -> None:
         batch = self._batches.known(batch_id)
@@ -155,20 +116,13 @@ class BatchRunner:
     async def _work_through(self, batch_id: str) -> None:
         """Run all lines until they are done, the batch expires, or the batch is cancelled."""
         batch = self._batches.known(batch_id)
-        work = asyncio.create_task(self._do_lines(batch))
-        self._work[batch_id] = work
-        try:
-            await asyncio.wait({work}, timeout=max(0, batch.expires_at - self._batches.now()))
-            ending = "completed" if work.done() else "expired"
-        finally:
-            del self._work[batch_id]
-            work.cancel()
-            await asyncio.wait({work})
+        timeout_s = max(0, batch.expires_at - self._batches.now())
+        done = await self.jobs.work(batch_id, self._do_lines(batch), timeout_s=timeout_s)
         if self._batches.known(batch_id).status == "cancelling":
             return
-        if ending == "completed":
-            work.result()
-        await asyncio.to_thread(self._begin_end, batch_id, ending)
+        if done is not None:
+            done.result()
+        await asyncio.to_thread(self._begin_end, batch_id, "expired" if done is None else "completed")
 
     async def _do_lines(self, batch: StoredBatch) -> None:
         progress = await asyncio.to_thread(self._batches.progress, batch.id)
@@ -177,24 +131,18 @@ class BatchRunner:
             self._batches.appending(batch.id, "output") as output,
             self._batches.appending(batch.id, "errors") as errors,
         ):
+
+            async def work(line: BatchLine) -> None:
+                status, request_id, body = await self._answer(batch, line)
+                failed = status >= 400
+                file = errors if failed else output
+                file.write(answer_line(line.custom_id, status=status, request_id=request_id, body=body))
+                file.flush()
+                progress.add(line.custom_id, failed=failed)
+                self._batches.count(batch.id, progress)
+
             waiting = self._left(batch, done=frozenset(progress.done))
-            reading = asyncio.Lock()
-
-            async def work() -> None:
-                while True:
-                    async with reading:
-                        line = await asyncio.to_thread(next, waiting, None)
-                    if line is None:
-                        return
-                    status, request_id, body = await self._answer(batch, line)
-                    failed = status >= 400
-                    file = errors if failed else output
-                    file.write(answer_line(line.custom_id, status=status, request_id=request_id, body=body))
-                    file.flush()
-                    progress.add(line.custom_id, failed=failed)
-                    self._batches.count(batch.id, progress)
-
-            await gather_fail_fast([work() for _ in range(self._num_parallel)])
+            await work_through(waiting, work, num_parallel=self._num_parallel)
 
     def _left(self, batch: StoredBatch, *, done: frozenset[bytes]) -> Iterator[BatchLine]:
         """Yield the lines of a batch that are not done."""
@@ -214,22 +162,16 @@ class BatchRunner:
             idempotency_key=f"{batch.id}/{digest(line.custom_id).hex()}",
             request_id=request_id,
         )
-        num_tries = 0
-        while True:
-            try:
-                return 200, request_id, await self.endpoints[batch.endpoint](line.body, call)
-            except ShuttingDown:
-                raise
-            except QueueFull as error:
-                await asyncio.sleep(error.retry_after_s)
-            except Exception as error:
-                num_tries += 1
-                if not isinstance(error, PASSING) or num_tries == MAX_TRIES:
-                    status, problem, _ = problem_from(error)
-                    if status >= 500:
-                        logger.error("%s failed\n%s", request_id, frames_of(error))
-                    return status, request_id, {"error": problem.model_dump()}
-                await asyncio.sleep(min(LONGEST_WAIT_S, FIRST_WAIT_S * 2 ** (num_tries - 1)))
+        try:
+            answer = persistently(lambda: self.endpoints[batch.endpoint](line.body, call))
+            return 200, request_id, await answer
+        except ShuttingDown:
+            raise
+        except Exception as error:
+            status, problem, _ = problem_from(error)
+            if status >= 500:
+                logger.error("%s failed\n%s", request_id, frames_of(error))
+            return status, request_id, {"error": problem.model_dump()}
 
     def _begin_end(self, batch_id: str, ending: str) -> None:
         """Record the lines that will not run, and choose the ids of the output files."""

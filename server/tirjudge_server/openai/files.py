@@ -1,4 +1,4 @@
-"""`/v1/files`: input and output files of batches."""
+"""`/v1/files`: input and output files of batches, and rows of evals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FORM = {
     "type": "object",
     "properties": {
         "file": {"type": "string", "format": "binary"},
-        "purpose": {"type": "string", "enum": ["batch"]},
+        "purpose": {"type": "string", "enum": ["batch", "evals"]},
         "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
         "expires_after[seconds]": {"type": "integer", "minimum": MIN_LIFETIME_S, "maximum": MAX_LIFETIME_S},
     },
@@ -57,7 +57,7 @@ def router(store: FileStore, *, max_file_bytes: int = MAX_FILE_BYTES) -> APIRout
         openapi_extra={"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}},
     )
     async def upload(request: Request) -> dict[str, object]:
-        """Upload a file for batches."""
+        """Upload a file for batches or evals."""
         owner = owner_of(request)
         with store.receiving(owner, num_bytes=_declared_bytes(request, max_bytes=max_file_bytes)) as held:
             form = await _form(request, max_bytes=max_file_bytes, held=held)
@@ -88,12 +88,14 @@ def router(store: FileStore, *, max_file_bytes: int = MAX_FILE_BYTES) -> APIRout
         file = store.get(file_id, owner=owner_of(request))
         return FileResponse(store.path(file.id), media_type="application/octet-stream")
 
-    @routes.delete(FILES_PATH + "/{file_id}", responses=error_responses({409: "An unfinished batch reads the file."}))
+    @routes.delete(
+        FILES_PATH + "/{file_id}", responses=error_responses({409: "An unfinished batch or run reads the file."})
+    )
     async def delete(request: Request, file_id: str) -> dict[str, object]:
-        """Delete a file. A file that an unfinished batch reads cannot be deleted."""
+        """Delete a file. A file that an unfinished batch or run reads cannot be deleted."""
         file = store.get(file_id, owner=owner_of(request))
         if store.is_read(file):
-            message = f"file: {shown(file_id)} is read by a batch that has not ended; cancel the batch first"
+            message = f"file: {shown(file_id)} is read by a batch or run that has not ended; cancel it first"
             raise Refused(invalid(message, param="file_id", code="file_in_use"))
         store.remove(file.id)
         return {"id": file.id, "object": "file", "deleted": True}
@@ -171,8 +173,8 @@ def _stored(form: FormData, *, store: FileStore, owner: str | None, upload: Uplo
     given, purpose = form.get("file"), form.get("purpose")
     if not isinstance(given, UploadFile):
         raise Refused(invalid("file: not given", param="file", code="missing"))
-    if purpose != "batch":
-        message = f'purpose: {shown(purpose)} given; expected: "batch"'
+    if isinstance(purpose, UploadFile) or (purpose != "batch" and purpose != "evals"):
+        message = f'purpose: {shown(purpose)} given; expected: "batch" or "evals"'
         raise Refused(invalid(message, param="purpose", code="invalid_value"))
     anchor, seconds = form.get("expires_after[anchor]"), form.get("expires_after[seconds]")
     if anchor not in (None, "created_at"):
@@ -187,7 +189,7 @@ def _stored(form: FormData, *, store: FileStore, owner: str | None, upload: Uplo
         store.remove(file_id)
         raise
     name = given.filename or "upload.jsonl"
-    return store.add(file_id, filename=name, purpose="batch", owner=owner, lifetime_s=lifetime_s, upload=upload)
+    return store.add(file_id, filename=name, purpose=purpose, owner=owner, lifetime_s=lifetime_s, upload=upload)
 
 
 def lifetime(seconds: object, *, param: str) -> int:

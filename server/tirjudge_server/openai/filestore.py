@@ -28,12 +28,14 @@ BATCH_FILE_DAYS = 30
 
 _DAY_S = 86_400
 
+Purpose = Literal["batch", "batch_output", "evals"]
+
 QUOTA_EXCEEDED = "storage_quota_exceeded"
 """Error code of a refusal because the quota is full."""
 
 _DO_NOT_RETRY = {"x-should-retry": "false"}
 """Header of such a refusal. OpenAI's clients retry a 429 without it, and a retry cannot succeed."""
-_FREE_SPACE = "DELETE /v1/files/ID frees space, GET /v1/files lists the files"
+_FREE_SPACE = "DELETE /v1/files/ID frees space, and deleting runs of evals; GET /v1/files lists the files"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +87,7 @@ class StoredFile(BaseModel):
     expires_at: int | None
     """Unix time in seconds at which the file is deleted. None: never."""
     filename: str
-    purpose: Literal["batch", "batch_output"]
+    purpose: Purpose
     status: Literal["processed"] = "processed"
     owner: str | None = None
     """Name of the API key of its owner. None: uploaded without a key. Hidden from clients."""
@@ -106,7 +108,8 @@ class FileStore:
         now: Returns the Unix time in seconds.
 
     Attributes:
-        is_read: Whether an unfinished batch reads a file. Such a file is kept, even after it has expired.
+        readers: Functions that return whether unfinished work reads a file. Such a file is kept, even after it has expired.
+        other_bytes: Returns the size of an owner's other data that counts against the quota.
     """
 
     def __init__(
@@ -122,7 +125,8 @@ class FileStore:
         self._uploads: dict[Upload, str | None] = {}  # uploads in progress and their owners
         self._counting = threading.Lock()  # an upload becomes a file in one step: quotas count it once
         self._writing = threading.Lock()
-        self.is_read: Callable[[StoredFile], bool] = lambda file: False
+        self.readers: list[Callable[[StoredFile], bool]] = []
+        self.other_bytes: Callable[[str | None], int] = lambda owner: 0
         open_private_folder(folder)
         loaded = [StoredFile.model_validate_json(path.read_bytes()) for path in folder.glob("file-*.json")]
         self._files = {file.id: file for file in sorted(loaded, key=lambda file: file.serial)}
@@ -169,10 +173,11 @@ class FileStore:
             self._uploads.pop(upload, None)
 
     def num_bytes_of(self, owner: str | None) -> int:
-        """Return the total size of an owner's files, uploads in progress included."""
+        """Return the total size of an owner's files and other data, uploads in progress included."""
         with self._counting:
             stored = sum(file.bytes for file in self._files_of(owner))
-            return stored + sum(upload.num_bytes for upload in self._uploads_of(owner))
+            uploaded = sum(upload.num_bytes for upload in self._uploads_of(owner))
+        return stored + uploaded + self.other_bytes(owner)
 
     def _files_of(self, owner: str | None) -> list[StoredFile]:
         return [file for file in list(self._files.values()) if file.owner == owner]
@@ -180,14 +185,14 @@ class FileStore:
     def _uploads_of(self, owner: str | None) -> list[Upload]:
         return [upload for upload, other in list(self._uploads.items()) if other == owner]
 
-    def check_full(self, owner: str | None) -> None:
-        """Check that the owner's quota allows more files.
+    def check_full(self, owner: str | None, *, num_bytes: int = 0) -> None:
+        """Check that the owner's quota allows more files, or a number of further bytes.
 
         Raises:
             Refused: 413, the quota is full.
         """
         self.sweep()
-        self._check_bytes(owner, 0)
+        self._check_bytes(owner, num_bytes)
 
     def _check_bytes(self, owner: str | None, num_bytes: int) -> None:
         num_kept, limit = self.num_bytes_of(owner), self.quota.num_bytes
@@ -200,7 +205,7 @@ class FileStore:
         file_id: str,
         *,
         filename: str,
-        purpose: Literal["batch", "batch_output"],
+        purpose: Purpose,
         owner: str | None,
         lifetime_s: int | None = None,
         upload: Upload | None = None,
@@ -248,6 +253,10 @@ class FileStore:
             message = f"file: {shown(file_id)} not found"
             raise Refused(invalid(message, param="file_id", code="file_not_found"), status=404)
         return file
+
+    def is_read(self, file: StoredFile) -> bool:
+        """Whether unfinished work, such as a batch, reads a file."""
+        return any(reads(file) for reads in self.readers)
 
     def has(self, file_id: str) -> bool:
         """Whether a file exists, of any owner."""

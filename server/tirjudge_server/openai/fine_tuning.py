@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
 from tirjudge_server.call import call_of
+from tirjudge_server.chat_models import NO_MODELS, ChatModels
 from tirjudge_server.openai.graders import RunRequest, ValidateRequest
 from tirjudge_server.openai.grading import run_grader
 from tirjudge_server.openai.wire import receive
@@ -15,11 +16,12 @@ from tirjudge_web.connection import while_connected
 GRADERS_PATH = "/v1/fine_tuning/alpha/graders"
 
 
-def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
+def router(service: JudgeService, *, max_body_bytes: int, models: ChatModels = NO_MODELS) -> APIRouter:
     """Return the endpoints.
 
     Args:
         service: Judges and runs programs.
+        models: Models besides the judge, for model graders.
         max_body_bytes: Maximum size of a request body. A larger one is refused with 413.
     """
     routes = APIRouter()
@@ -30,7 +32,9 @@ def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
         body = await receive(request, RunRequest, service=service, max_bytes=max_body_bytes)
         service.draining.check()
         call = call_of(request, dialect="openai.graders")
-        work = run_grader(service, body.grader, sample=body.model_sample, item=body.item, call=call)
+        work = run_grader(
+            service, body.grader, sample=body.model_sample, item=body.item, call=call, models=models.fresh()
+        )
         return JSONResponse(await while_connected(request.receive, work))
 
     @routes.post(GRADERS_PATH + "/validate")

@@ -21,11 +21,20 @@ Template = Annotated[Text, Field(max_length=1_000_000)]
 """Text with placeholders such as `{{ item.answer }}`."""
 
 
-class GraderInput(Foreign):
-    """A message template of a model grader."""
+class PlainMessage(Foreign):
+    """A message whose text is taken as it is."""
 
     role: Literal["user", "assistant", "system", "developer"]
     content: Content
+
+    @property
+    def chat_role(self) -> str:
+        """The role that chat templates know."""
+        return "system" if self.role == "developer" else self.role
+
+
+class GraderInput(PlainMessage):
+    """A message template."""
 
     @model_validator(mode="after")
     def _placeholders_are_paths(self) -> GraderInput:

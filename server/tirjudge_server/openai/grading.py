@@ -13,11 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tirjudge.errors import ContentFiltered
 from tirjudge.http.protocol import invalid, parse_json
 from tirjudge.token_counts import total_of
 from tirjudge.types import Judgment, Mode
 from tirjudge_server.call import Call
+from tirjudge_server.chat_models import NO_MODELS, ChatModels
 from tirjudge_server.markers import Ambiguous, ambiguous, first_added, has_roles, turns_in
+from tirjudge_server.openai import chat_grading
+from tirjudge_server.openai.chat_grading import NoGrade, label_in, score_in
 from tirjudge_server.openai.formula import Formula, FormulaError
 from tirjudge_server.openai.graders import (
     Grader,
@@ -61,6 +65,28 @@ DETAILS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCall:
+    """One use of a model by a grader."""
+
+    model: str
+    input_tokens: int | None
+    """Number of tokens that the model read. None, as in the other counts: the endpoint does not report it."""
+    cached_tokens: int | None
+    """Number of these that came from a cache."""
+    output_tokens: int | None
+    """Number of tokens that the model wrote."""
+    output: str
+    """What it answered: a score, a label, or the text of a chat model."""
+    judgment_id: str | None = None
+    """Id of the judgment. None: the model is not the judge."""
+
+    @property
+    def num_tokens(self) -> int | None:
+        """Number of tokens that the model read and wrote. None: not known."""
+        return total_of((self.input_tokens, self.output_tokens))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GraderScore:
     """Result of a grader."""
 
@@ -69,8 +95,26 @@ class GraderScore:
     """Reward of each part of a multi grader. Empty for other graders."""
     errors: Mapping[str, Any] = field(default_factory=dict)
     """The flags that are set, and their details. Empty: no error."""
-    num_tokens: int | None = None
-    """Number of tokens that the judge read and wrote. None: the judge was not used."""
+    calls: tuple[ModelCall, ...] = ()
+    """The uses of models. Empty: the grader used none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraderContext:
+    """What the graders of one sample share."""
+
+    service: JudgeService
+    """Judges and runs programs."""
+    given: Given
+    """The variables of templates."""
+    call: Call
+    """The call to charge and trace."""
+    models: ChatModels = NO_MODELS
+    """Models besides the judge."""
+
+    def is_judge(self, model: str) -> bool:
+        """Whether the judge answers for a model. It answers, with an error, for unknown models too."""
+        return model == self.service.judge.profile.name or model not in self.models.names
 
 
 def failed(flag: str, **details: str) -> GraderScore:
@@ -147,7 +191,9 @@ def sample_of(text: str) -> dict[str, Any]:
     return {"output_text": text, "output_json": parsed}
 
 
-async def run_grader(service: JudgeService, grader: Grader, *, sample: str, item: Any, call: Call) -> dict[str, Any]:
+async def run_grader(
+    service: JudgeService, grader: Grader, *, sample: str, item: Any, call: Call, models: ChatModels = NO_MODELS
+) -> dict[str, Any]:
     """Run a grader on a sample. Return the response object.
 
     Args:
@@ -156,6 +202,7 @@ async def run_grader(service: JudgeService, grader: Grader, *, sample: str, item
         sample: The text to grade.
         item: JSON value of the variable `item`.
         call: The call to charge and trace.
+        models: Models besides the judge.
 
     Raises:
         Refused, QueueFull, ShuttingDown, PromptTooLong, EngineUnavailable, SandboxUnavailable, DeadlineExceeded
@@ -163,28 +210,37 @@ async def run_grader(service: JudgeService, grader: Grader, *, sample: str, item
     started = time.perf_counter()
     values = {"item": {} if item is None else item, "sample": await asyncio.to_thread(sample_of, sample)}
     given = Given(values, max_chars=service.cost_limits.chars)
-    try:
-        graded = await _grade(service, grader, given=given, call=call)
-    except RecursionError:
-        raise Refused(invalid("item: nested too deeply", param="item", code="invalid_value")) from None
-    model = service.judge.profile.name if graded.num_tokens is not None else None
+    graded = await grade_sample(grader, GraderContext(service=service, given=given, call=call, models=models))
+    used: dict[str, list[int | None]] = {}
+    for each in graded.calls:
+        used.setdefault(each.model, []).append(each.num_tokens)
+    counts = {model: sum(filter(None, counted)) for model, counted in used.items()}
     return {
         "reward": graded.reward,
         "sub_rewards": dict(graded.parts),
-        "model_grader_token_usage_per_model": {} if model is None else {model: graded.num_tokens},
+        "model_grader_token_usage_per_model": counts,
         "metadata": {
             "name": grader.name,
             "type": grader.type,
             "execution_time": time.perf_counter() - started,
             "scores": dict(graded.parts) or {grader.name: graded.reward},
-            "sampled_model_name": model,
-            "token_usage": graded.num_tokens,
+            "sampled_model_name": next(iter(counts), None),
+            "token_usage": sum(counts.values()) if counts else None,
             "errors": {**dict.fromkeys(FLAGS, False), **dict.fromkeys(DETAILS), **graded.errors},
         },
     }
 
 
-async def _grade(service: JudgeService, grader: Grader, *, given: Given, call: Call) -> GraderScore:
+async def grade_sample(grader: Grader, context: GraderContext) -> GraderScore:
+    """Run a grader on a sample. Raises as `run_grader`."""
+    try:
+        return await _grade(grader, context)
+    except RecursionError:
+        raise Refused(invalid("item: nested too deeply", param="item", code="invalid_value")) from None
+
+
+async def _grade(grader: Grader, context: GraderContext) -> GraderScore:
+    given = context.given
     try:
         match grader:
             case StringCheck():
@@ -195,13 +251,15 @@ async def _grade(service: JudgeService, grader: Grader, *, given: Given, call: C
                 # The program receives its variables as JSON.
                 json_length = asyncio.to_thread(lambda: sum(len(json.dumps(value)) for value in given.values.values()))
                 given.spend(len(grader.source) + await json_length)
-                return await _run(service, grader, values=given.values)
+                return await _run(context.service, grader, values=given.values)
+            case ScoreModel() | LabelModel() if not context.is_judge(grader.model):
+                return await _ask(grader, context)
             case ScoreModel():
-                return await _score(service, grader, given=given, call=call)
+                return await _score(grader, context)
             case LabelModel():
-                return await _label(service, grader, given=given, call=call)
+                return await _label(grader, context)
             case MultiGrader():
-                return await _all_of(service, grader, given=given, call=call)
+                return await _all_of(grader, context)
     except UnknownVariable:
         return failed("invalid_variable_error")
 
@@ -242,32 +300,68 @@ async def _run(service: JudgeService, grader: PythonGrader, *, values: Mapping[s
         return failed("python_grader_runtime_error", python_grader_runtime_error_details=str(error))
 
 
-async def _score(service: JudgeService, grader: ScoreModel, *, given: Given, call: Call) -> GraderScore:
-    """Judge the sample as the single response to the grader's messages. Map the expected score from 1-10 to the range."""
+async def _ask(grader: ScoreModel | LabelModel, context: GraderContext) -> GraderScore:
+    """Let a chat model score or label."""
+    messages = await asyncio.to_thread(_messages, grader.input, context.given)
+    try:
+        answer = await chat_grading.ask(context.models, grader, messages)
+    except ContentFiltered as error:
+        return failed("model_grader_refusal_error", model_grader_server_error_details=str(error))
+    call = ModelCall(
+        model=grader.model,
+        input_tokens=answer.input_tokens,
+        cached_tokens=answer.cached_tokens,
+        output_tokens=answer.output_tokens,
+        output=answer.text,
+    )
+    try:
+        if isinstance(grader, ScoreModel):
+            return GraderScore(reward=score_in(answer.text, grader=grader), calls=(call,))
+        passed = label_in(answer.text, grader=grader) in grader.passing_labels
+        return GraderScore(reward=float(passed), calls=(call,))
+    except NoGrade as error:
+        return replace(failed("model_grader_parse_error", model_grader_server_error_details=str(error)), calls=(call,))
+
+
+async def _score(grader: ScoreModel, context: GraderContext) -> GraderScore:
+    """Judge the sample as the single response to the grader's messages. Map the expected score from 1-10 to the range.
+
+    Without a sample, the last message is judged as the response to the others.
+    """
+    service, given = context.service, context.given
     if service.judge.engine.facts.scores:
         message = "grader: this server has a scalar reward model, whose raw scores have no range; use a label_model"
         raise Refused(invalid(message, param="grader.type", code="no_scale"))
     messages = await asyncio.to_thread(_messages, grader.input, given)
+    templates, response = grader.input, _sample_text(given)
+    if response is None:
+        if len(messages) == 1:
+            raise UnknownVariable("sample.output_text")
+        *messages, last = messages
+        templates, response = templates[:-1], last["content"]
     fields = {
         "mode": Mode.POINTWISE,
         "model": grader.model,
-        "prompt": await asyncio.to_thread(_checked, messages, grader.input, values=given.values),
-        "responses": [given.values["sample"]["output_text"]],
+        "prompt": await asyncio.to_thread(_checked, messages, templates, values=given.values),
+        "responses": [response],
         **_sampled(grader),
     }
-    judgment = await service.answer(judge_request(fields, service=service), call=call)
+    judgment = await service.answer(judge_request(fields, service=service), call=context.call)
     scores = judgment.verdict.scores or [None]
     if scores[0] is None:
         return _abstained(judgment)
     low, high = grader.range
-    return GraderScore(reward=low + (scores[0] - 1) / 9 * (high - low), num_tokens=_num_tokens(judgment))
+    reward = low + (scores[0] - 1) / 9 * (high - low)
+    return GraderScore(reward=reward, calls=(_call_of(judgment, output=f"{reward:g}"),))
 
 
-async def _label(service: JudgeService, grader: LabelModel, *, given: Given, call: Call) -> GraderScore:
+async def _label(grader: LabelModel, context: GraderContext) -> GraderScore:
     """Judge which label is right about the grader's messages. The reward is 1 for a passing label, otherwise 0."""
+    service, given = context.service, context.given
     messages = await asyncio.to_thread(_messages, grader.input, given)
-    if not any(names_sample(message.content) for message in grader.input):
-        messages.append({"role": "assistant", "content": given.values["sample"]["output_text"]})
+    text = _sample_text(given)
+    if text is not None and not any(names_sample(message.content) for message in grader.input):
+        messages.append({"role": "assistant", "content": text})
     await asyncio.to_thread(_checked, messages, grader.input, values=given.values)
     fields = {
         "mode": Mode.PAIRWISE if len(grader.labels) == 2 else Mode.LISTWISE,
@@ -276,19 +370,24 @@ async def _label(service: JudgeService, grader: LabelModel, *, given: Given, cal
         "responses": grader.labels,
         **_sampled(grader),
     }
-    judgment = await service.answer(judge_request(fields, service=service), call=call)
+    judgment = await service.answer(judge_request(fields, service=service), call=context.call)
     best = judgment.verdict.best
     if best is None:
         return _abstained(judgment)
-    return GraderScore(reward=float(grader.labels[best] in grader.passing_labels), num_tokens=_num_tokens(judgment))
+    label = grader.labels[best]
+    return GraderScore(reward=float(label in grader.passing_labels), calls=(_call_of(judgment, output=label),))
+
+
+def _sample_text(given: Given) -> str | None:
+    """Return the text of the sample. None: the row has no sample."""
+    text = given.values["sample"].get("output_text")
+    return text if isinstance(text, str) else None
 
 
 def _messages(templates: list[GraderInput], given: Given) -> list[dict[str, str]]:
-    roles = {"developer": "system"}
     filled = given.fill_all([template.content for template in templates])
     return [
-        {"role": roles.get(template.role, template.role), "content": content}
-        for template, content in zip(templates, filled, strict=True)
+        {"role": template.chat_role, "content": content} for template, content in zip(templates, filled, strict=True)
     ]
 
 
@@ -322,8 +421,10 @@ def _checked(
 
 
 def _without_sample(given: Sequence[GraderInput], values: Mapping[str, Any]) -> list[str]:
-    """Return the grader's texts, filled with an empty sample."""
+    """Return the grader's texts, filled with an empty sample. If the item holds what is judged, it is emptied too."""
     emptied = {**values, "sample": _emptied(values["sample"])}
+    if "output_text" not in values["sample"]:
+        emptied["item"] = _emptied(values["item"])
     return [fill_in(message.content, emptied, to_text=_as_text_without_names) for message in given]
 
 
@@ -351,22 +452,30 @@ def _sampled(grader: ScoreModel | LabelModel) -> dict[str, Any]:
 
 
 def _abstained(judgment: Judgment) -> GraderScore:
-    return replace(failed("model_grader_refusal_error"), num_tokens=_num_tokens(judgment))
+    return replace(failed("model_grader_refusal_error"), calls=(_call_of(judgment, output=""),))
 
 
-def _num_tokens(judgment: Judgment) -> int | None:
-    return total_of((judgment.usage.input_tokens, judgment.usage.output_tokens))
+def _call_of(judgment: Judgment, *, output: str) -> ModelCall:
+    usage = judgment.usage
+    return ModelCall(
+        model=judgment.model,
+        input_tokens=usage.input_tokens,
+        cached_tokens=usage.cached_tokens,
+        output_tokens=usage.output_tokens,
+        output=output,
+        judgment_id=judgment.id,
+    )
 
 
-async def _all_of(service: JudgeService, grader: MultiGrader, *, given: Given, call: Call) -> GraderScore:
+async def _all_of(grader: MultiGrader, context: GraderContext) -> GraderScore:
     """Run the parts one after another, each as a separate call, and apply the formula to their rewards."""
     parts: dict[str, GraderScore] = {}
     for number, (name, part) in enumerate(grader.parts.items()):
-        key = None if call.idempotency_key is None else f"{call.idempotency_key}/{number}"
-        own = replace(call, judgment_id=Call().judgment_id, idempotency_key=key)
-        parts[name] = await _grade(service, part, given=given, call=own)
+        key = None if context.call.idempotency_key is None else f"{context.call.idempotency_key}/{number}"
+        own = replace(context.call, judgment_id=Call().judgment_id, idempotency_key=key)
+        parts[name] = await _grade(part, replace(context, call=own))
     rewards = {name: part.reward for name, part in parts.items()}
-    counted = [part.num_tokens for part in parts.values() if part.num_tokens is not None]
+    calls = tuple(each for part in parts.values() for each in part.calls)
     errors: dict[str, Any] = {}
     for part in parts.values():
         errors |= part.errors
@@ -374,4 +483,4 @@ async def _all_of(service: JudgeService, grader: MultiGrader, *, given: Given, c
         reward = Formula(grader.calculate_output, names=frozenset(parts)).value(rewards)
     except FormulaError:
         reward, errors = 0.0, {**errors, "formula_parse_error": True}
-    return GraderScore(reward=reward, parts=rewards, errors=errors, num_tokens=sum(counted) if counted else None)
+    return GraderScore(reward=reward, parts=rewards, errors=errors, calls=calls)

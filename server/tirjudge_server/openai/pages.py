@@ -30,6 +30,37 @@ class FilesQuery(Foreign):
     purpose: str | None = None
 
 
+class OrderedQuery(Foreign):
+    """Query parameters of the lists of evals, their runs and their output items."""
+
+    after: str | None = None
+    limit: int = Field(default=20, ge=1, le=100)
+    order: Literal["asc", "desc"] = "asc"
+
+    @property
+    def is_reversed(self) -> bool:
+        """Whether the newest objects come first."""
+        return self.order == "desc"
+
+
+class EvalsQuery(OrderedQuery):
+    """Query parameters of the list of evals."""
+
+    order_by: Literal["created_at", "updated_at"] = "created_at"
+
+
+class RunsQuery(OrderedQuery):
+    """Query parameters of the list of an eval's runs."""
+
+    status: Literal["queued", "in_progress", "completed", "canceled", "failed"] | None = None
+
+
+class ItemsQuery(OrderedQuery):
+    """Query parameters of the list of a run's output items."""
+
+    status: Literal["pass", "fail", "error"] | None = None
+
+
 def query_parameters(model: type[BaseModel]) -> list[dict[str, Any]]:
     """Return the fields of a query as OpenAPI parameters."""
     fields = model.model_json_schema()["properties"]

@@ -38,7 +38,7 @@ def fill_in(text: str, values: Mapping[str, Any], *, to_text: Callable[[Any], st
     Raises:
         UnknownVariable: A placeholder names a missing value.
     """
-    return "".join(piece if path is None else piece + to_text(_value(path, values)) for piece, path in _pieces(text))
+    return "".join(piece if path is None else piece + to_text(value_at(path, values)) for piece, path in _pieces(text))
 
 
 def names_sample(text: str) -> bool:
@@ -57,6 +57,18 @@ def check_placeholders(text: str) -> None:
             raise UnknownVariable(_no_path(path))
 
 
+def item_path(path: str) -> str:
+    """Return a path into `item`, such as `item.messages`, after checking its syntax.
+
+    Raises:
+        UnknownVariable: It is not such a path.
+    """
+    match = _PATH.fullmatch(path)
+    if match is None or match["space"] != "item":
+        raise UnknownVariable(f"{path[:80]!r} given; expected: a path such as item.messages")
+    return path
+
+
 def _pieces(text: str) -> Iterator[tuple[str, str | None]]:
     """Yield each piece of plain text with the path in the placeholder after it. The last piece comes with None."""
     start = 0
@@ -66,7 +78,12 @@ def _pieces(text: str) -> Iterator[tuple[str, str | None]]:
     yield text[start:], None
 
 
-def _value(path: str, values: Mapping[str, Any]) -> Any:
+def value_at(path: str, values: Mapping[str, Any]) -> Any:
+    """Return the value at a path such as `item.messages`.
+
+    Raises:
+        UnknownVariable: The path is malformed, or names a missing value.
+    """
     match = _PATH.fullmatch(path)
     if match is None:
         raise UnknownVariable(_no_path(path))

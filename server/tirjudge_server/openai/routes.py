@@ -11,7 +11,12 @@ from fastapi import APIRouter
 from tirjudge.http.protocol import JUDGE_PATH
 from tirjudge.types import JudgeRequest
 from tirjudge_server.call import Call
-from tirjudge_server.openai import batches, chat, completions, decisions, files, fine_tuning, models
+from tirjudge_server.chat_models import NO_MODELS, ChatModels
+from tirjudge_server.evals import routes as evals
+from tirjudge_server.evals.running import EvalRunner
+from tirjudge_server.evals.store import EvalStore
+from tirjudge_server.openai import batches, chat, completions, decisions, files, fine_tuning
+from tirjudge_server.openai import models as model_cards
 from tirjudge_server.openai.batchrun import BatchRunner, Endpoint
 from tirjudge_server.openai.batchstore import BatchStore
 from tirjudge_server.openai.chat import ChatRequest, answer_chat
@@ -19,6 +24,7 @@ from tirjudge_server.openai.decisions import DecisionRequest, answer_decisions
 from tirjudge_server.openai.filestore import FileQuota, FileStore
 from tirjudge_server.openai.graders import RunRequest, ValidateRequest
 from tirjudge_server.openai.wire import parsed, refuse
+from tirjudge_server.records.store import Records
 from tirjudge_server.service import JudgeService
 
 REQUESTS = {
@@ -33,21 +39,23 @@ REQUESTS = {
 STREAMS = (chat.CHAT_PATH, completions.COMPLETIONS_PATH)
 """Paths that can answer with a stream."""
 
-BATCH_REQUESTS = {batches.BATCHES_PATH: batches.BatchCreation}
+BATCH_REQUESTS = {batches.BATCHES_PATH: batches.BatchCreation, **evals.REQUESTS}
 """Path -> model of its request body, for the routes of `batch_router`."""
 
 
-def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
+def router(service: JudgeService, *, max_body_bytes: int, models: ChatModels = NO_MODELS) -> APIRouter:
     """Return the endpoints that store nothing: models, chat, completions, decisions, graders.
 
     Args:
         service: Judges the requests.
         max_body_bytes: Maximum size of a request body. A larger one is refused with 413.
+        models: Models besides the judge, for graders.
     """
     routes = APIRouter()
-    routes.include_router(models.router(service))
-    for family in (chat, completions, decisions, fine_tuning):
+    routes.include_router(model_cards.router(service))
+    for family in (chat, completions, decisions):
         routes.include_router(family.router(service, max_body_bytes=max_body_bytes))
+    routes.include_router(fine_tuning.router(service, max_body_bytes=max_body_bytes, models=models))
     return routes
 
 
@@ -57,14 +65,18 @@ def batch_router(
     folder: Path,
     max_body_bytes: int,
     quota: FileQuota = FileQuota(),  # noqa: B008 (it is frozen)
+    models: ChatModels = NO_MODELS,
+    records: Records | None = None,
 ) -> APIRouter:
-    """Return the endpoints of files and batches.
+    """Return the endpoints of files, batches and evals.
 
     Args:
-        service: Judges the lines of batches.
-        folder: Folder of files and batches. Created if missing.
-        max_body_bytes: Maximum length of a line of a batch.
+        service: Judges the lines of batches, and grades the rows of evals.
+        folder: Folder of files, batches and evals. Created if missing.
+        max_body_bytes: Maximum length of a line of a batch, and of a row of an eval.
         quota: Limits per caller.
+        models: Models besides the judge.
+        records: Recorded judgments, as rows of evals. None: the server has none.
     """
     file_store, batch_store = FileStore(folder / "files", quota=quota), BatchStore(folder / "batches", quota=quota)
     runner = BatchRunner(
@@ -77,6 +89,26 @@ def batch_router(
     routes = APIRouter()
     routes.include_router(files.router(file_store))
     routes.include_router(batches.router(runner, files=file_store, batches=batch_store))
+    eval_store = EvalStore(folder / "evals.db", quota=quota)
+    eval_runner = EvalRunner(
+        service,
+        store=eval_store,
+        files=file_store,
+        models=models,
+        records=records,
+        max_line_bytes=max_body_bytes,
+        caches=records is None or records.policy.cache,
+    )
+    routes.include_router(
+        evals.router(
+            eval_runner,
+            service=service,
+            store=eval_store,
+            files=file_store,
+            models=models,
+            max_body_bytes=max_body_bytes,
+        )
+    )
     return routes
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Request
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from tirjudge.http.protocol import invalid, problem_of, shown
 from tirjudge.types import JudgeRequest, Received, Text
@@ -18,9 +18,13 @@ from tirjudge_web.errors import Refused
 
 _BRANCHES = frozenset(
     {"predicate", "choice", "score", "message", "call", "output", "multi", "string_check", "text_similarity"}
-    | {"python", "score_model", "label_model"}
+    | {"python", "score_model", "label_model", "custom", "logs", "stored_completions", "jsonl", "completions"}
+    | {"responses", "file_content", "file_id", "template", "item_reference"}
 )
 """Names of union branches, which pydantic adds to the location of an error."""
+
+_UNIONS = frozenset({"grader", "data_source_config", "data_source", "source", "input_messages"})
+"""Names of fields whose value has several types."""
 
 _TEXT_PARTS = ("text", "input_text", "output_text")
 
@@ -53,6 +57,11 @@ def _part(part: Any) -> str:
         return json.dumps(part.get("data"), ensure_ascii=False, separators=(",", ":"))
     raise ValueError(f"got a part of type {shown(kind)}; this judge reads only text")
 
+
+Metadata = Annotated[
+    dict[Annotated[Text, Field(max_length=64)], Annotated[Text, Field(max_length=512)]], Field(max_length=16)
+]
+"""Notes of a caller on an object: at most 16 names with texts."""
 
 Content = Annotated[Text, BeforeValidator(_joined)]
 """Text, or a list of parts that hold text. None, as in an assistant's tool call, is read as an empty text."""
@@ -117,8 +126,8 @@ def _without_branches(param: str | None) -> str | None:
 
 
 def _is_element(path: list[str]) -> bool:
-    """Whether a path ends at an element of a list, or at a grader."""
-    return bool(path) and (path[-1].isdecimal() or path[-1] == "grader" or path[-2:-1] == ["graders"])
+    """Whether a path ends at an element of a list, or at another value that has several types."""
+    return bool(path) and (path[-1].isdecimal() or path[-1] in _UNIONS or path[-2:-1] == ["graders"])
 
 
 def judge_request(fields: Mapping[str, Any], *, service: JudgeService) -> JudgeRequest:

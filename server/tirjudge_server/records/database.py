@@ -182,7 +182,7 @@ def open_database(given: str | None) -> Database:
         raise RecordsError("records: `none` given, but this command needs a database; name one with --records")
     url = url_of(given)
     if url.drivername == "sqlite":
-        _make_file(Path(str(url.database)))
+        create_file(Path(str(url.database)))
     try:
         database = Database(url)
     except (NoSuchModuleError, ModuleNotFoundError) as error:
@@ -205,7 +205,7 @@ def opened(given: str | None) -> Iterator[Database]:
         database.close()
 
 
-def _make_file(path: Path) -> None:
+def create_file(path: Path) -> None:
     """Create a SQLite file that other users cannot read, because records contain private texts."""
     try:
         make_private_folder(path.parent)

@@ -229,6 +229,43 @@ class Records:
 
         return await asyncio.to_thread(find)
 
+    async def contents(
+        self,
+        *,
+        owner: str | None,
+        model: str | None = None,
+        from_s: int | None = None,
+        to_s: int | None = None,
+        before: int | None = None,
+        limit: int,
+    ) -> list[StoredJudgment]:
+        """Return judgments of one caller, newest first.
+
+        Args:
+            owner: The caller. None: judgments without a caller.
+            model: Only judgments of this model. None: all.
+            from_s, to_s: Unix times in seconds between which they were stored, both included. None: no bound.
+            before: Only judgments before this position in the chain. None: all.
+            limit: Maximum number of judgments.
+
+        Raises:
+            RecordsUnavailable: The records cannot be read.
+            ValueError: A record is damaged and cannot be read.
+        """
+        wanted = select(records).where(records.c.kind == "judgment")
+        wanted = wanted.where(records.c.caller.is_(None) if owner is None else records.c.caller == owner)
+        wanted = wanted if model is None else wanted.where(records.c.model == model)
+        wanted = wanted if from_s is None else wanted.where(records.c.created_ms >= from_s * 1000)
+        wanted = wanted if to_s is None else wanted.where(records.c.created_ms < (to_s + 1) * 1000)
+        wanted = wanted if before is None else wanted.where(records.c.seq < before)
+
+        def find() -> list[StoredJudgment]:
+            with self.database.reading() as connection:
+                found = connection.execute(wanted.order_by(records.c.seq.desc()).limit(limit))
+                return [record_of(row) for row in found]
+
+        return await asyncio.to_thread(find)
+
     async def prune_forever(self) -> None:
         """Erase judgments that have reached their retention age, every `PRUNING_S` seconds, until cancelled."""
         assert self.policy.retention_days is not None

@@ -28,13 +28,13 @@ Texts = Iterable[str] | Callable[[str], str]
 
 
 @asynccontextmanager
-async def serving(service: JudgeService, *, folder: Path) -> AsyncIterator[str]:
-    """Serve the endpoints on a real socket; yield the URL."""
+async def serving(service: JudgeService, *, folder: Path, **options: Any) -> AsyncIterator[str]:
+    """Serve the endpoints on a real socket; yield the URL. The options are those of `batch_router`."""
     app = FastAPI()
     app.add_middleware(CallerIdentity)
     answer_errors(app)
     app.include_router(routes.router(service, max_body_bytes=MAX_BODY_BYTES))
-    app.include_router(routes.batch_router(service, folder=folder, max_body_bytes=MAX_BODY_BYTES))
+    app.include_router(routes.batch_router(service, folder=folder, max_body_bytes=MAX_BODY_BYTES, **options))
     async with serve_async(app, lifespan="on") as url:
         yield url
 
@@ -49,9 +49,11 @@ def client_of(tmp_path: Path) -> Callable[..., Any]:
     """Connects an `AsyncOpenAI` to a server around a service."""
 
     @asynccontextmanager
-    async def connected(service: JudgeService, *, folder: Path = tmp_path / "state") -> AsyncIterator[AsyncOpenAI]:
+    async def connected(
+        service: JudgeService, *, folder: Path = tmp_path / "state", **options: Any
+    ) -> AsyncIterator[AsyncOpenAI]:
         async with (
-            serving(service, folder=folder) as url,
+            serving(service, folder=folder, **options) as url,
             AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, timeout=60) as client,
         ):
             yield client

@@ -13,7 +13,8 @@ from openai import APIStatusError, AsyncOpenAI, BadRequestError, ConflictError, 
 
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.errors import EngineUnavailable
-from tirjudge_server.openai import batches, batchrun
+from tirjudge_server import jobs
+from tirjudge_server.openai import batches
 from tirjudge_server.openai.batchstore import BatchStore
 from tirjudge_server.openai.filestore import FileStore
 
@@ -256,7 +257,7 @@ async def test_a_crash_while_finalizing_loses_nothing(make_judge, client_of, tmp
 
 
 async def test_a_line_is_retried_while_the_engine_is_down(make_judge, client_of, monkeypatch) -> None:
-    monkeypatch.setattr(batchrun, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(jobs, "FIRST_WAIT_S", 0.01)
     failures = iter([True, True])
 
     def writes(sequence: str) -> str:

@@ -1,0 +1,1 @@
+"""`tirjudge evals`: run, list, show and import evals of a server with OpenAI's Evals API."""
