@@ -13,15 +13,15 @@ from importlib import metadata
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from tirjudge.errors import TirjudgeError
+from tirjudge.help import CONTEXT_SETTINGS, HelpfulGroup, with_plain_help
 
 COMMANDS = "tirjudge.commands"
 """Entry point group of the subcommands. An entry point names a function or a typer app."""
 
 
-class RoomCommands(TyperGroup):
+class RoomCommands(HelpfulGroup):
     """All installed subcommands. Each is imported when it is used or listed in the help."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -42,7 +42,7 @@ def load_command(entry_point: metadata.EntryPoint) -> Any:
         room = typer.Typer(add_completion=False)
         room.command(entry_point.name)(loaded)
         loaded = room
-    command = typer.main.get_command(loaded)
+    command = typer.main.get_command(with_plain_help(loaded))
     command.name = entry_point.name
     return command
 
@@ -55,7 +55,14 @@ def _unavailable(error: ModuleNotFoundError, *, command: str) -> Callable[[], No
     return unavailable
 
 
-app = typer.Typer(cls=RoomCommands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(
+    cls=RoomCommands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings=CONTEXT_SETTINGS,
+)
 
 
 def _print_version(wanted: bool) -> None:
@@ -78,7 +85,7 @@ def main() -> None:
     """
     command = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
     try:
-        app()
+        app(prog_name="tirjudge")
     except ModuleNotFoundError as error:
         _end(missing_module(error, command=command), status=2)
     except TirjudgeError as error:

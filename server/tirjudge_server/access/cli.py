@@ -35,7 +35,12 @@ def create(
     ] = None,
     records: RecordsUrl = None,
 ) -> None:
-    """Create a key and print it. It cannot be printed again: only its hash is stored."""
+    """Create a key and print it. It cannot be printed again: only its hash is stored.
+
+    Examples:
+        tirjudge keys create alice
+        tirjudge keys create trainer --scope reward --rpm 600 --expires 30d
+    """
     from tirjudge_server.access.keys import create_key
     from tirjudge_server.records.database import opened
 
@@ -62,7 +67,11 @@ def list_keys(
     records: RecordsUrl = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """List all keys, expired and revoked ones included. Only the first characters of a key are shown."""
+    """List all keys, expired and revoked ones included. Only the first characters of a key are shown.
+
+    Examples:
+        tirjudge keys list
+    """
     import time
 
     from rich.console import Console
@@ -92,7 +101,11 @@ def list_keys(
 
 @app.command("revoke")
 def revoke(name: Annotated[str, typer.Argument()], records: RecordsUrl = None) -> None:
-    """Revoke a key. Servers refuse it within seconds. Its name stays in records and cannot be used for another key."""
+    """Revoke a key. Servers refuse it within seconds. Its name stays in records and cannot be used for another key.
+
+    Examples:
+        tirjudge keys revoke alice
+    """
     from tirjudge_server.access.keys import revoke_key
     from tirjudge_server.records.database import opened
 
