@@ -6,7 +6,6 @@ without the extras.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable
 from importlib import metadata
@@ -15,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from tirjudge.errors import TirjudgeError
+from tirjudge.extras import extras_with
 from tirjudge.help import CONTEXT_SETTINGS, HelpfulGroup, with_plain_help
 
 COMMANDS = "tirjudge.commands"
@@ -99,9 +99,8 @@ def _end(message: str, *, status: int) -> None:
 
 def missing_module(error: ModuleNotFoundError, *, command: str) -> str:
     """Return the error message for a missing module: the extra to install, if an extra of this package provides it."""
-    module = (error.name or "").partition(".")[0]
-    for requirement in metadata.requires("tirjudge") or []:
-        found = re.match(r"([\w-]+).*extra == ['\"](\w+)['\"]", requirement)
-        if found and found[1].replace("-", "_") == module:
-            return f"tirjudge {command} needs: pip install 'tirjudge[{found[2]}]'"
-    return f"tirjudge {command} cannot be loaded: {error}"
+    extras = extras_with(error.name or "")
+    if not extras:
+        return f"tirjudge {command} cannot be loaded: {error}"
+    extra = command if command in extras else extras[0]
+    return f"tirjudge {command} needs: pip install 'tirjudge[{extra}]'"
