@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
+from html import escape
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -180,6 +181,29 @@ def _md_line(texts: Sequence[str] | Iterator[str] | map[str]) -> str:
 def _md(text: str) -> str:
     escaped = re.sub(r"([\\`*_{}\[\]|~$#!])", r"\\\1", plain(text))
     return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;")
+
+
+# HTML, for notebooks.
+
+
+def html(table: ReportTable) -> str:
+    """Return the table as HTML. All texts are escaped. Our rows are bold if there are also published rows."""
+    heads = "".join(f"<th>{_html(' '.join(filter(None, (c.group, c.title))))}</th>" for c in table.columns)
+    lines = [f"<table><caption>{_html(table.title)}</caption><tr>{heads}</tr>"]
+    mixed = is_mixed(table)
+    for row, values, marks in _texts(table):
+        cells = [_html(value) + mark for value, mark in zip(values, marks, strict=True)]
+        cells[0] = "&nbsp;" * 2 * row.depth + cells[0]
+        bold = ("<b>", "</b>") if row.ours and mixed else ("", "")
+        lines.append(f"<tr>{''.join(f'<td>{bold[0]}{cell}{bold[1]}</td>' for cell in cells)}</tr>")
+        if nums := num_row(table, row):
+            lines.append(f"<tr>{''.join(f'<td><small>{_html(num)}</small></td>' for num in nums)}</tr>")
+    notes = [f"{symbol} {plain(note)}" for note, symbol in footnotes(table).items()] + list(map(plain, table.notes))
+    return "".join([*lines, "</table>", *(f"<p><small>{escape(note)}</small></p>" for note in notes)])
+
+
+def _html(text: str) -> str:
+    return escape(plain(text))
 
 
 # LaTeX.

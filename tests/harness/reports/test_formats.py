@@ -235,3 +235,14 @@ def test_a_narrow_terminal_shows_the_columns_in_blocks() -> None:
     assert num_blocks == text.count("second") == text.count("Judge") > 1
     assert (text.count("Wide"), text.count("† why")) == (1, 1)
     assert printed(table, width=400).count("Judge") == 1
+
+
+def test_a_notebook_shows_a_table_with_its_notes_and_escaped_texts() -> None:
+    columns = (Column(key="judge", title="<b>Judge</b>", kind="text"), Column(key="a", title="All"))
+    rows = (TableRow(entries=(TableEntry(value="<script>"), TableEntry(value=50.0, notes=("why",)))),)
+    html = ReportTable(title="T", columns=columns, rows=rows, notes=("a & b",))._repr_html_()
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    assert "50.0†" in html
+    assert "† why" in html
+    assert "a &amp; b" in html
