@@ -11,7 +11,7 @@ author = "The tirjudge developers"
 project_copyright = author
 version = release = version_of("tirjudge")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "generated"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "generated"]
 exclude_patterns = ["site"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
@@ -22,7 +22,6 @@ suppress_warnings = ["misc.highlighting_failure"]
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_default_options = {"members": True, "undoc-members": False, "exclude-members": "model_config"}
-napoleon_google_docstring = True
 
 html_theme = "furo"
 html_title = f"tirjudge {release}"

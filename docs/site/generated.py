@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import typer
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.ext.napoleon import GoogleDocstring
 from sphinx.util.docutils import SphinxDirective
 from typer.core import TyperOption
 
@@ -77,17 +79,68 @@ class EnvironmentVariables(SphinxDirective):
         return [listed]
 
 
+INCLUDED = {
+    "measurements/bundled-card": "judge/tirjudge/checkpoints/tiny/README.md",
+    "measurements/scripts": "benchmarks/README.md",
+}
+"""Page of the site -> the page of the repository that it shows."""
+
+LINK = re.compile(r"\]\((?!https?:|#)([^()\s#]+)")
+"""A link to a file."""
+
+
+def connect_pages(app: Sphinx, docname: str, source: list[str]) -> None:
+    """Fill pages with the pages of the repository that they show, and point links to those at the site.
+
+    Only a page of this folder is part of the site. Sphinx copies any other file that a page links to.
+    """
+    root, folder = Path(app.srcdir).parent, Path(app.srcdir, docname).parent
+    place = folder
+    if docname in INCLUDED:
+        given = root / INCLUDED[docname]
+        source[0], place = given.read_text(encoding="utf-8"), given.parent
+    shown = {root / path: Path(app.srcdir, page).with_suffix(".md") for page, path in INCLUDED.items()}
+
+    def moved(link: re.Match[str]) -> str:
+        target = Path(os.path.normpath(place / link[1]))
+        return f"]({os.path.relpath(shown.get(target, target), folder)}"
+
+    source[0] = LINK.sub(moved, source[0])
+
+
+API_PAGE = "api.html"
+"""The page that servers offer at `/docs`."""
+
+
+def make_api_page(app: Sphinx) -> None:
+    """Render the API page before autodoc imports our modules, because it changes the annotations of classes."""
+    service = JudgeService(Judge(engine=ScriptedEngine([])))
+    schema = create_app(service, files=Path(app.outdir) / "files").openapi()
+    app.tirjudge_api_page = reference_page(schema)  # type: ignore
+
+
 def write_api_page(app: Sphinx, error: Exception | None) -> None:
-    """Write the page that servers offer at `/docs` beside the other pages."""
+    """Write the API page beside the other pages."""
     if error is None and app.builder.format == "html":
-        service = JudgeService(Judge(engine=ScriptedEngine([])))
-        schema = create_app(service, files=Path(app.outdir) / "files").openapi()
-        (Path(app.outdir) / "api.html").write_text(reference_page(schema), encoding="utf-8")
+        (Path(app.outdir) / API_PAGE).write_text(app.tirjudge_api_page, encoding="utf-8")  # type: ignore
+
+
+def to_restructured_text(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Translate a docstring of ours: sections in Google's style, and code between single backticks.
+
+    The extension napoleon is not used itself, because it takes a text before a colon as the type of an attribute.
+    """
+    lines[:] = [line.replace("`", "``") for line in lines]
+    if what != "attribute":
+        lines[:] = GoogleDocstring(lines, what=what, name=name, obj=obj, options=options).lines()
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
     """Register the directives."""
     app.add_directive("commands", CommandHelp)
     app.add_directive("environment", EnvironmentVariables)
+    app.connect("builder-inited", make_api_page)
+    app.connect("source-read", connect_pages)
+    app.connect("autodoc-process-docstring", to_restructured_text)
     app.connect("build-finished", write_api_page)
     return {"parallel_read_safe": True}

@@ -75,7 +75,15 @@ def _print_version(wanted: bool) -> None:
 def tirjudge(
     version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
 ) -> None:
-    """A judge that checks: a model reasons, writes Python, the code runs in a sandbox, and a verdict follows."""
+    """A judge that checks: a model reasons, writes Python, the code runs in a sandbox, and a verdict follows.
+
+    The exit status is 0 if everything succeeded, 1 if something failed, and 2 if the command cannot run as it is given.
+
+    Examples:
+        tirjudge judge "Write two words." a.txt b.txt
+        tirjudge bench run --data mine.csv --out runs/mine
+        tirjudge serve
+    """
 
 
 def main() -> None:
