@@ -21,7 +21,7 @@ PRINTS = {
     "judge_pairs.py": "verdict: decided, best 0",
     "own_benchmark.py": "accuracy",
     "own_function.py": "called price with {'fruit': 'apple'}: 0.4",
-    "reward_function.py": "'red fox': 0.",
+    "reward_function.py": "'the red fox': 0.",
     "rules_without_model.py": "no-promises: the answer promises nothing",
 }
 """Script -> a part of its output."""

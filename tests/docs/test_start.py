@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,9 +25,9 @@ def pasted(page: Path, *, folder: Path, language: str = "sh", **replaced: str) -
     return done
 
 
-def answer_in(text: str) -> dict:
-    """The JSON object at the end of an output."""
-    return json.loads(text[text.index("\n{\n") :] if not text.startswith("{") else text)
+def answer_in(text: str) -> dict[str, Any]:
+    """The JSON object in an output, which begins and ends with a line of its own."""
+    return json.JSONDecoder().raw_decode(text[f"\n{text}".index("\n{\n") :])[0]
 
 
 def test_every_page_of_start_has_commands() -> None:
