@@ -8,7 +8,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests run in one process per core, at most 8: each opens sandboxes and servers of its own.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup
 
-.PHONY: demo test test-all check format bench lock clean
+.PHONY: demo test test-all check format bench docs lock clean
 
 demo: $(VENV)/.serving
 	$(BIN)/tirjudge demo
@@ -42,6 +42,13 @@ else
 		--benchmark-autosave $(if $(wildcard $(BENCHMARKS)/*/*.json),--benchmark-compare) --benchmark-max-time=0.5 \
 		--benchmark-group-by=fullname --benchmark-columns=median,iqr,ops,rounds $(OPTIONS)
 endif
+
+# Builds the documentation as a site in runs/docs. A dead link or a page without a place is an error. LINKS=1 also opens the links
+# to other sites.
+docs: $(VENV)/.developing
+	$(BIN)/python -m sphinx -q -W --keep-going -b html -d runs/docs/.doctrees docs runs/docs
+	$(if $(LINKS),$(BIN)/python -m sphinx -q -b linkcheck -d runs/docs/.doctrees docs runs/docs/links)
+	@echo "runs/docs/index.html"
 
 # What the images install: exact versions with their hashes, for every Python from 3.11 and every machine. LOCK_OPTIONS=--upgrade
 # takes newer ones.

@@ -69,6 +69,11 @@ def run(
     To continue a stopped or killed run, run the same command again. Failed examples are not scored; the same command
     retries them. The exit status is 1 if an example failed, if no judgment was made, or if the main figure is below
     --min-accuracy. It is 2 if too many rows are invalid.
+
+    Examples:
+        tirjudge bench run --data mine.csv --out runs/mine    # your own rows
+        tirjudge bench run judgebench rmbench --out runs --url http://127.0.0.1:8400
+        tirjudge bench run judgebench --out runs/judgebench --engine http://gpu-1:8000 --limit 100
     """
     from json import dumps
 
@@ -149,6 +154,10 @@ def inspect_rows(
 
     Nothing is judged. Invalid rows are listed. The exit status is 2 if the meaning of a column is not clear, or too many
     rows are invalid.
+
+    Examples:
+        tirjudge bench inspect mine.csv
+        tirjudge bench inspect mine.csv --chosen-column winner --rejected-column loser
     """
     from json import dumps
 
@@ -179,7 +188,11 @@ def merge_shards(
         list[Path], typer.Argument(help="Folders of all shards of one run. Each shard must be complete.")
     ],
 ) -> None:
-    """Merge the shards of a run. The result equals a run without shards."""
+    """Merge the shards of a run. The result equals a run without shards.
+
+    Examples:
+        tirjudge bench merge runs/all runs/shard-1 runs/shard-2
+    """
     from tirjudge_harness.merging import merge
 
     num_examples = merge(out, shards=shards)

@@ -22,7 +22,11 @@ def list_benchmarks(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """List the installed benchmarks."""
+    """List the installed benchmarks.
+
+    Examples:
+        tirjudge bench list --verbose
+    """
     from json import dumps
 
     from tirjudge_harness.benchmark import BENCHMARKS

@@ -58,12 +58,6 @@ def judge(
 ) -> None:
     """Judge one request, or the items of a file, and report how often the judge is right.
 
-    tirjudge judge "Write two words." a.txt b.txt   prints the verdict with its programs; --json prints the judgment
-
-    tirjudge judge request.json                     the same for a JSON request
-
-    tirjudge judge items.jsonl --out judged.jsonl   judges a file of items, and prints a summary
-
     Accuracy covers the items with a label, with Wilson's 95 % interval. A judgment scores 1 if it names the labeled
     response, and 0 otherwise. In pointwise mode, if k responses share the highest score and the labeled one is among them,
     the judgment scores 1/k. In the other modes, a tie and an abstention score 0, and the summary also counts them
@@ -71,6 +65,11 @@ def judge(
     the verdicts that a program checked, that were reasoned, and that were guessed. Failed items are not scored; run the
     same command again to retry them. The exit status is 1 if an item failed, if no judgment was made, or if the accuracy is
     below --min-accuracy. It is 2 if too many lines are invalid.
+
+    Examples:
+        tirjudge judge "Write two words." a.txt b.txt    # print the verdict with its programs
+        tirjudge judge request.json --json               # a JSON request; print the judgment as JSON
+        tirjudge judge items.jsonl --out judged.jsonl    # judge a file of items, and print a summary
     """
     from json import dumps
 

@@ -46,6 +46,10 @@ def score(
     line are missing and count in no metric. Without a benchmark, each line has the right answer in "label" (an index,
     "A>B" or "A=B") and optionally a "subset"; the result is then the accuracy by every rule, the agreement with the
     labels, and the effect of the second order.
+
+    Examples:
+        tirjudge bench score --decisions verdicts.jsonl judgebench
+        tirjudge bench score --decisions labeled.jsonl
     """
     from json import dumps
 

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_type_hints
 
 import typer
 
@@ -30,6 +30,7 @@ from tirjudge.options import (
     JudgeAddress,
     Slots,
     ToolNames,
+    in_panel,
 )
 
 if TYPE_CHECKING:
@@ -125,6 +126,8 @@ ProtocolName = Annotated[str, typer.Option("--protocol", help="paper, official, 
 class ModelOptions:
     """Options that select a model and its tools. Default: the bundled judge in this process."""
 
+    panel: ClassVar[str] = "Judge"
+
     judge: JudgeAddress = None
     model: Checkpoint = None
     engine: Engines = None
@@ -168,6 +171,8 @@ BUNDLED, BUNDLED_MODEL = JudgeOptions(), ModelOptions()
 @dataclass(frozen=True, kw_only=True)
 class AskOptions:
     """Options of each request."""
+
+    panel: ClassVar[str] = "Requests"
 
     tools: Annotated[
         Tools, typer.Option(help="Whether the model can (auto), must (on) or cannot (off) run Python.")
@@ -216,6 +221,8 @@ class VoteOptions(AskOptions):
 class PaceOptions:
     """Concurrency and prices."""
 
+    panel: ClassVar[str] = "Speed and cost"
+
     concurrency: Concurrency = 64
     price_in: PriceIn = None
     price_out: PriceOut = None
@@ -231,6 +238,8 @@ class PaceOptions:
 @dataclass(frozen=True, kw_only=True)
 class RowOptions:
     """Options that select the examples of a benchmark."""
+
+    panel: ClassVar[str] = "Rows"
 
     data: Data = None
     part: Parts = None
@@ -248,6 +257,8 @@ class RowOptions:
 @dataclass(frozen=True, kw_only=True)
 class ColumnOptions:
     """Options that name the columns of a user's file."""
+
+    panel: ClassVar[str] = "Columns of your own rows"
 
     prompt_column: Annotated[
         list[str] | None,
@@ -315,7 +326,7 @@ def asking_a_judge(command: Callable[..., None]) -> Callable[..., None]:
     """Decorate a command: replace each parameter that is a group of options by one option per field of the group.
 
     A parameter is a group if its default is an instance of a dataclass. The fields of this instance are the defaults of the
-    options.
+    options. The help lists the options under the `panel` of the group.
     """
     own = inspect.signature(command, eval_str=True).parameters.values()
     groups = {parameter.name: parameter.default for parameter in own if is_dataclass(parameter.default)}
@@ -334,7 +345,8 @@ def asking_a_judge(command: Callable[..., None]) -> Callable[..., None]:
         types = {parameter.name: parameter.annotation}
         defaults = {parameter.name: parameter.default}
         if group is not None:
-            types = get_type_hints(type(group), include_extras=True)
+            hints = get_type_hints(type(group), include_extras=True)
+            types = {option.name: in_panel(hints[option.name], group.panel) for option in fields(group)}
             defaults = {option.name: getattr(group, option.name) for option in fields(group)}
         parameters += [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=types[name])

@@ -1,4 +1,12 @@
-"""Tool-integrated LLM judge. This module exports the names that a client of a server needs, and imports them lazily."""
+"""Tool-integrated LLM judge. This module exports the names that a client of a server needs, and imports them lazily.
+
+    from tirjudge import Client, JudgeRequest
+
+    with Client("http://127.0.0.1:8400") as client:
+        judgment = client.judge(JudgeRequest(mode="pairwise", prompt="Write two words.", responses=["red fox", "red"]))
+
+`Client` blocks, `AsyncClient` has the same methods for asyncio. Both raise `RequestRefused` and `ServerUnavailable`.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +38,10 @@ __all__ = [
     "ServerUnavailable",
     "Verdict",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> Any:

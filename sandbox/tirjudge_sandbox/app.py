@@ -41,13 +41,14 @@ from tirjudge_web.errors import Refused, ShuttingDown, answer_errors, problem_fr
 from tirjudge_web.identity import CallerIdentity
 from tirjudge_web.keys import Keys
 from tirjudge_web.openapi import BARE, describe_requests
+from tirjudge_web.reference import REFERENCE_PATH, add_reference
 
 Model = TypeVar("Model", bound=BaseModel)
 
 MAX_BODY_BYTES = 16 * 1024 * 1024
 """Default maximum size of a request body in bytes."""
 
-OPEN_PATHS = ("/health", "/ready", "/metrics", PING_PATH)
+OPEN_PATHS = ("/health", "/ready", "/metrics", PING_PATH, REFERENCE_PATH)
 """Paths that need no API key, because they run no program."""
 
 REQUESTS: dict[str, type[BaseModel]] = {
@@ -93,6 +94,7 @@ def create_app(
     describe_requests(app, REQUESTS, errors=ERROR_STATUSES)
     app.include_router(_programs(service, max_body_bytes=max_body_bytes))
     app.include_router(_status(service))
+    add_reference(app)
     return app
 
 

@@ -28,17 +28,29 @@ _UNAVAILABLE = 70
 
 _DEFAULTS = Limits()
 
-CpuS = Annotated[float, typer.Option(help="CPU time limit of a program in seconds.")]
-WallS = Annotated[float, typer.Option(help="Wall time limit of a program in seconds.")]
-MemoryMb = Annotated[int, typer.Option(help="Memory limit of a program in MiB.")]
+LIMITS, ISOLATION = "Limits of a program", "Isolation"
+"""Groups of options in the help."""
+
+CpuS = Annotated[float, typer.Option(help="CPU time limit of a program in seconds.", rich_help_panel=LIMITS)]
+WallS = Annotated[float, typer.Option(help="Wall time limit of a program in seconds.", rich_help_panel=LIMITS)]
+MemoryMb = Annotated[int, typer.Option(help="Memory limit of a program in MiB.", rich_help_panel=LIMITS)]
 ChosenLevel = Annotated[
-    IsolationLevel | None, typer.Option(help="Isolation level. Default: the strongest that works on this machine.")
+    IsolationLevel | None,
+    typer.Option(help="Isolation level. Default: the strongest that works on this machine.", rich_help_panel=ISOLATION),
 ]
-MinLevel = Annotated[IsolationLevel, typer.Option(help="Weakest level allowed; the sandbox does not start below it.")]
-Image = Annotated[str | None, typer.Option(help="Docker image for the levels gvisor and docker.")]
+MinLevel = Annotated[
+    IsolationLevel,
+    typer.Option(help="Weakest level allowed; the sandbox does not start below it.", rich_help_panel=ISOLATION),
+]
+Image = Annotated[
+    str | None, typer.Option(help="Docker image for the levels gvisor and docker.", rich_help_panel=ISOLATION)
+]
 AllowUnsafe = Annotated[
     bool,
-    typer.Option(help="If no isolation level works, run programs with only the seccomp filter and resource limits."),
+    typer.Option(
+        help="If no isolation level works, run programs with only the seccomp filter and resource limits.",
+        rich_help_panel=ISOLATION,
+    ),
 ]
 
 
@@ -76,7 +88,11 @@ def run(
     allow_unsafe: AllowUnsafe = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole result as JSON.")] = False,
 ) -> None:
-    """Run one program and exit with its exit code (1 if the sandbox ended it, 70 if the sandbox failed)."""
+    """Run one program and exit with its exit code (1 if the sandbox ended it, 70 if the sandbox failed).
+
+    Examples:
+        tirjudge sandbox run program.py --wall-s 5
+    """
     with _mistakes_explained():
         limits = Limits(cpu_s=cpu_s, wall_s=wall_s, memory_mb=memory_mb)
         arguments = {
@@ -158,6 +174,10 @@ def serve(
 
     Once ready, the command prints a line of JSON with its address. On SIGTERM it takes no new programs and waits for
     the running ones.
+
+    Examples:
+        tirjudge sandbox serve --port 8090
+        tirjudge sandbox serve --host 0.0.0.0 --key SECRET
     """
     from tirjudge_sandbox.serving import serve_pool
     from tirjudge_web.binding import check_bind
@@ -203,7 +223,11 @@ def mcp(
     min_level: MinLevel = IsolationLevel.LANDLOCK,
     image: Image = None,
 ) -> None:
-    """Offer the sandbox as a tool of the Model Context Protocol (MCP), over standard input and output."""
+    """Offer the sandbox as a tool of the Model Context Protocol (MCP), over standard input and output.
+
+    Examples:
+        tirjudge sandbox mcp
+    """
     from tirjudge_sandbox.mcp import serve_mcp
 
     with _mistakes_explained():
@@ -218,7 +242,11 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
 ) -> None:
     """Test which isolation levels work on this machine, and run sample attacks. Exits 1 if no level works or an attack
-    succeeds."""
+    succeeds.
+
+    Examples:
+        tirjudge sandbox doctor
+    """
     diagnosis = asyncio.run(diagnose(image=image))
     if as_json:
         typer.echo(json.dumps(asdict(diagnosis), indent=2))

@@ -21,7 +21,7 @@ from tirjudge_server.chat_models import NO_MODELS, ChatModels
 from tirjudge_server.dialects import DIALECTS, DialectSettings
 from tirjudge_server.openai import routes as openai
 from tirjudge_server.openai.filestore import FileQuota
-from tirjudge_server.openapi import describe
+from tirjudge_server.openapi import Tag, describe
 from tirjudge_server.records import endpoints
 from tirjudge_server.records.store import Records
 from tirjudge_server.service import JudgeService
@@ -32,6 +32,7 @@ from tirjudge_web.browser_check import AllowedHosts, BrowserCheck
 from tirjudge_web.errors import answer_errors
 from tirjudge_web.identity import CallerIdentity
 from tirjudge_web.openapi import BARE
+from tirjudge_web.reference import add_reference
 
 if TYPE_CHECKING:  # needs OpenTelemetry
     from tirjudge_server.telemetry.tracing import Tracing
@@ -92,13 +93,14 @@ def create_app(
     ]
     groups += _rewarding(service, names=names, settings=settings)
     if records is not None:
-        groups.append(("read", endpoints.router(service, records=records), {}))
+        groups.append(("read", Tag.RECORDS, endpoints.router(service, records=records), {}))
     if access is not None and model is not None:
-        groups.append(("admin", reloading.router(service, model=model, records=records), reloading.REQUESTS))
-    for scope, routes, _ in groups:
-        app.include_router(routes, dependencies=[Depends(needs(scope))])
+        routes = reloading.router(service, model=model, records=records)
+        groups.append(("admin", Tag.ADMIN, routes, reloading.REQUESTS))
+    for scope, tag, routes, _ in groups:
+        app.include_router(routes, dependencies=[Depends(needs(scope))], tags=[tag])
     app.include_router(_state(service, records=records))
-    requests = {path: model for _, _, posted in groups for path, model in posted.items()}
+    requests = {path: model for *_, posted in groups for path, model in posted.items()}
     functions = [function.name for function in service.judge.functions]
     describe(
         app,
@@ -108,11 +110,12 @@ def create_app(
         has_checks=service.judge.checks is not None,
         takes_evidence=service.judge.takes_evidence,
     )
+    add_reference(app)
     return app
 
 
-Endpoints = tuple[str, APIRouter, Mapping[Any, type[BaseModel]]]
-"""The scope that a key needs for a group of endpoints, their routes, and path -> model of the request body."""
+Endpoints = tuple[str, Tag, APIRouter, Mapping[Any, type[BaseModel]]]
+"""The scope that a key needs for a group of endpoints, their tag, their routes, and path -> model of the request body."""
 
 
 def _judging(
@@ -124,14 +127,15 @@ def _judging(
     models: ChatModels,
     records: Records | None,
 ) -> Iterator[Endpoints]:
-    yield "judge", native.router(service, max_body_bytes=max_body_bytes), {}
-    yield "judge", batch.router(service, max_body_bytes=max_body_bytes), batch.REQUESTS
-    yield "judge", openai.router(service, max_body_bytes=max_body_bytes, models=models), openai.REQUESTS
+    yield "judge", Tag.JUDGE, native.router(service, max_body_bytes=max_body_bytes), {}
+    yield "judge", Tag.JUDGE, batch.router(service, max_body_bytes=max_body_bytes), batch.REQUESTS
+    routes = openai.router(service, max_body_bytes=max_body_bytes, models=models)
+    yield "judge", Tag.OPENAI, routes, openai.REQUESTS
     if files is not None:
         routes = openai.batch_router(
             service, folder=files, max_body_bytes=max_body_bytes, quota=quota, models=models, records=records
         )
-        yield "judge", routes, openai.BATCH_REQUESTS
+        yield "judge", Tag.FILES, routes, openai.BATCH_REQUESTS
 
 
 def _rewarding(service: JudgeService, *, names: Collection[str], settings: DialectSettings) -> Iterator[Endpoints]:
@@ -141,9 +145,11 @@ def _rewarding(service: JudgeService, *, names: Collection[str], settings: Diale
         ValueError: a dialect does not exist.
     """
     routes = rewards.router(service, max_body_bytes=settings.max_body_bytes, fallbacks=settings.fallbacks)
-    yield "reward", routes, {**rewards.REQUESTS, **reranking.REQUESTS, **dialects.requests_of(names)}
-    for routes in dialects.routers(service, names=names, settings=settings):
-        yield "reward", routes, {}
+    yield "reward", Tag.REWARDS, routes, {**rewards.REQUESTS, **reranking.REQUESTS, **dialects.requests_of(names)}
+    reranking_routes, *others = dialects.routers(service, names=names, settings=settings)
+    yield "reward", Tag.REWARDS, reranking_routes, {}
+    for routes in others:
+        yield "reward", Tag.DIALECTS, routes, {}
 
 
 def _watching(service: JudgeService):

@@ -9,22 +9,19 @@ from typing import Annotated
 import typer
 
 from tirjudge.options import AllowedHost, Checkpoint, LogLevel, options_of
-from tirjudge_server.settings import Grace, Host, InsecureOpen, LogFormat, Logging, Port, ServerSettings
+from tirjudge_server.settings import PANELS, Grace, Host, InsecureOpen, LogFormat, Logging, Port, ServerSettings
 
 
-@options_of(ServerSettings)
+@options_of(ServerSettings, panels=PANELS)
 def serve(settings: ServerSettings) -> None:
     """Serve the judge over HTTP: a native API, an OpenAI-compatible API, and the reward protocols of trainers.
 
     Examples:
-
-    tirjudge serve (the bundled judge)
-
-    tirjudge serve --engine http://gpu-1:8000 (vLLM)
-
-    tirjudge serve --chat-url http://127.0.0.1:11434 --chat-model qwen3:8b (a local chat model)
-
-    tirjudge serve --chat-url https://api.openai.com/v1 --chat-model gpt-4.1-mini (a hosted chat model)
+        tirjudge serve                                                                  # the bundled judge
+        tirjudge serve --engine http://gpu-1:8000                                       # a running vLLM server
+        tirjudge serve --model Qwen/Qwen3-8B --workers 8                                # start one vLLM per GPU
+        tirjudge serve --chat-url http://127.0.0.1:11434 --chat-model qwen3:8b          # Ollama
+        tirjudge serve --chat-url https://api.openai.com/v1 --chat-model gpt-4.1-mini   # a hosted chat model
     """
     from tirjudge_server.serving import serve_judge
     from tirjudge_server.telemetry.logs import JsonLines
@@ -53,7 +50,11 @@ def worker(
     insecure_open: InsecureOpen = False,
     log_level: Logging = LogLevel.WARNING,
 ) -> None:
-    """Serve a small checkpoint with the HTTP API of vLLM (POST /v1/completions)."""
+    """Serve a small checkpoint with the HTTP API of vLLM (POST /v1/completions).
+
+    Examples:
+        tirjudge worker --port 8500    # then: tirjudge serve --engine http://127.0.0.1:8500
+    """
     from tirjudge_server.serving import serve_worker
     from tirjudge_web.binding import check_bind
     from tirjudge_web.browser_check import AllowedHosts
@@ -73,7 +74,12 @@ def worker(
 def demo(
     url: Annotated[str | None, typer.Option(help="URL of a running server; default: start one for the demo.")] = None,
 ) -> None:
-    """Judge three small requests over HTTP and print the model's programs, their output and the verdicts."""
+    """Judge three small requests over HTTP and print the model's programs, their output and the verdicts.
+
+    Examples:
+        tirjudge demo
+        tirjudge demo --url http://127.0.0.1:8400
+    """
     from tirjudge_server.demo import run_demo
 
     run_demo(url)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from functools import cache
 from typing import Any
 
 from fastapi import FastAPI
@@ -10,7 +12,42 @@ from pydantic import BaseModel
 
 from tirjudge.http.protocol import JUDGE_PATH, ErrorBody
 from tirjudge.types import MODEL_MODES, JudgeRequest, Mode
-from tirjudge_web.openapi import describe_requests, json_content
+from tirjudge_server.examples import EXAMPLES
+from tirjudge_web.openapi import describe_fields, describe_requests, json_content
+
+
+class Tag(StrEnum):
+    """Groups of endpoints, in the order of the documentation."""
+
+    JUDGE = "Judge"
+    REWARDS = "Rewards and ranking"
+    OPENAI = "OpenAI's API"
+    FILES = "Files and batches"
+    DIALECTS = "Protocols of trainers"
+    RECORDS = "Records"
+    ADMIN = "Administration"
+    STATE = "State of the server"
+
+
+_TAGS = {
+    Tag.JUDGE: "Judgments of one request, as JSON or as a stream of events, or of many requests.",
+    Tag.REWARDS: "Rewards of responses and rankings of responses, in tirjudge's own format.",
+    Tag.OPENAI: "Endpoints that clients of OpenAI's API call: chat, completions, decisions, graders and models.",
+    Tag.FILES: "Files of requests, and batches that judge them in the background.",
+    Tag.DIALECTS: "Reward protocols of trainers and rerankers. `--dialects` selects them.",
+    Tag.RECORDS: "Stored judgments, and the replay of their programs.",
+    Tag.ADMIN: "Operations of the server's owner. They need a key with the scope `admin`.",
+    Tag.STATE: "Health, readiness and metrics. No key is needed.",
+}
+
+_SECURITY = {
+    "key": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "A server has no keys until `tirjudge keys create` creates the first one. Then requests need the "
+        "header `Authorization: Bearer KEY`, or `x-api-key: KEY`.",
+    }
+}
 
 ERROR_STATUSES = {
     "400": "The request is invalid; `param` names the field.",
@@ -68,14 +105,23 @@ def describe(
     describe_requests(app, {JUDGE_PATH: JudgeRequest, **requests}, errors=ERROR_STATUSES)
     generate = app.openapi
 
+    @cache
     def openapi() -> dict[str, Any]:
         schema = generate()
+        schema["tags"] = [{"name": tag, "description": text} for tag, text in _TAGS.items()]
+        schema["components"]["securitySchemes"] = _SECURITY
+        for path, examples in EXAMPLES.items():
+            content = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+            content["examples"] = {title: {"value": body} for title, body in examples.items()}
         for path in (JUDGE_PATH, *streams):
             answer = schema["paths"][path]["post"]["responses"]["200"]
             answer["content"]["text/event-stream"] = {"schema": _EVENT}
         for path, operations in schema["paths"].items():
             for operation in operations.values():
                 _describe_errors(operation["responses"], guarded=path not in _NO_KEY)
+                operation.setdefault("tags", [Tag.STATE])
+                if path not in _NO_KEY:
+                    operation["security"] = [{"key": []}, {}]
         for name in ("HTTPValidationError", "ValidationError"):
             schema["components"]["schemas"].pop(name, None)
         schemas = schema["components"]["schemas"]
@@ -83,6 +129,7 @@ def describe(
             _offer_functions(schemas.get(name, {}), names=functions, takes_evidence=takes_evidence)
         if not has_checks:
             schemas[Mode.__name__]["enum"] = [str(mode) for mode in MODEL_MODES]
+        describe_fields(schema)
         return schema
 
     app.openapi = openapi

@@ -71,6 +71,33 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
+PANELS = {
+    "Model": ("model", "judge", "format", "chat_template_kwargs", "profile"),
+    "vLLM servers": (
+        "engine", "engines_file", "engine_key", "engine_wait_s", "workers", "tensor_parallel", "worker_command",
+        "worker_args", "in_process",
+    ),
+    "Chat endpoint": (
+        "chat_url", "chat_model", "chat_api_key", "chat_timeout_s", "chat_concurrency", "chat_context_tokens",
+        "chat_price_input", "chat_price_cached", "chat_price_output",
+    ),
+    "Programs and checks": (
+        "tool", "checks", "sandbox", "sandbox_key", "slots", "function_calls_per_minute", "allow_unsafe_sandbox",
+    ),
+    "Network": (
+        "host", "port", "allowed_host", "max_connections", "header_timeout_s", "insecure_open", "tls_cert", "tls_key",
+    ),
+    "Limits": (
+        "max_concurrency", "max_queue", "deadline_s", "max_body_mb", "max_rollouts", "max_prompt_chars", "grace_s",
+    ),
+    "Records": ("records", "cache", "require_records", "withhold", "retention_days"),
+    "Files and batches": ("files", "max_files_mb", "max_files", "max_batches"),
+    "Reward protocols": ("dialects", "reward_mode", "fallback", "response_view", "cohort_size"),
+    "Logs and traces": ("otlp", "trace_content", "log_level", "log_format"),
+}  # fmt: skip
+"""Groups of options in `tirjudge serve --help`: title -> names of the fields of `ServerSettings`."""
+
+
 class OptionsClash(TirjudgeError, ValueError):
     """Options that contradict each other, or that name something unknown."""
 

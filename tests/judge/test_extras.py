@@ -1,10 +1,11 @@
-"""Extras that need different versions of torch and transformers."""
+"""Extras: which one provides a missing module, and which of them exclude each other."""
 
 from __future__ import annotations
 
 import sys
 import tomllib
 from importlib import invalidate_caches
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from tirjudge.engines.vllm_version import TESTED, is_tested
-from tirjudge.extras import EXCLUSIVE, check_extra
+from tirjudge.extras import EXCLUSIVE, check_extra, extras_with
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,6 +21,21 @@ ROOT = Path(__file__).parents[2]
 def extras() -> dict[str, list[Requirement]]:
     given = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     return {name: [Requirement(text) for text in texts] for name, texts in given.items()}
+
+
+REQUIRED = [(name, one.name) for name, given in extras().items() for one in given if one.name != "tirjudge"]
+
+
+@pytest.mark.parametrize(("extra", "package"), REQUIRED)
+def test_the_module_of_every_package_of_an_extra_names_the_extra(extra: str, package: str) -> None:
+    modules = [module for module, packages in packages_distributions().items() if package in packages]
+    if not modules:
+        pytest.skip(f"{package} is not installed")
+    assert any(extra in extras_with(module) for module in modules), modules
+
+
+def test_modules_that_no_extra_provides_name_no_extra() -> None:
+    assert extras_with("numpy") == extras_with("no_such_module") == []
 
 
 def install(folder: Path, package: str, version: str, *requirements: str) -> None:

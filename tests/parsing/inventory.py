@@ -368,6 +368,8 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge.judge:_Session._best_of": _OURS,
     "tirjudge.judge:_Session._group_size": _OURS,
     "tirjudge.formats.declaration:SLOT": "trusted templates; inserted texts are not searched",
+    "tirjudge.help:module": "difflib: an argument of the command line, against the names of commands",
+    "tirjudge.http.protocol:module": "difflib: at most 80 characters of one field name, against the fields of a request",
     "tirjudge.formats.declaration:module": "difflib: at most 40 characters of a format file, which the user gives",
     "tirjudge.formats.declaration:ModePart.read": Case(_read_declared, ODD | runs("</think>", "</think", "<think>")),
     "tirjudge.formats.verdict_forms:*": Case(

@@ -73,6 +73,16 @@ async def test_error_for_a_missing_field_names_it(client: httpx2.AsyncClient, fi
     assert (error["param"], error["code"]) == (field, "missing")
 
 
+async def test_error_for_a_missing_field_names_the_unknown_fields(client: httpx2.AsyncClient) -> None:
+    error = await refusal(client, content=b'{"mode": "pointwise", "prompt": "p", "response": "x"}')
+    assert error["message"] == "responses: not given; this field has no default; unknown fields given: response"
+
+
+async def test_error_for_an_unknown_field_names_a_similar_one(client: httpx2.AsyncClient) -> None:
+    error = await refusal(client, content=b'{"mode": "pointwise", "prompt": "p", "responses": ["x"], "vote": 3}')
+    assert error["message"].startswith("vote: unknown field; did you mean votes? known fields: mode, prompt,")
+
+
 NO_REQUESTS = {
     "empty body": (b"", "invalid_json"),
     "not JSON": (b"mode=pairwise", "invalid_json"),

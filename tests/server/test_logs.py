@@ -18,6 +18,7 @@ from tirjudge.judge import Judge
 from tirjudge.tools.python import PythonTool
 from tirjudge_server.app import create_app
 from tirjudge_server.telemetry.logs import FIELDS, JsonLines
+from tirjudge_web.process import is_ours_or_a_warning
 
 A = "<preference>A</preference>"
 OWN = {"time", "level", "logger", "message"}
@@ -130,3 +131,18 @@ def test_a_message_with_line_breaks_is_logged_in_one_line() -> None:
     read = json.loads(line)
     assert read["message"] == "a\nb"
     assert read["traceback"].endswith("builtins.ValueError")  # without the message, which may quote a caller
+
+
+@pytest.mark.parametrize(
+    ("logger", "level", "is_logged"),
+    [
+        ("alembic.runtime.migration", logging.INFO, False),
+        ("uvicorn.error", logging.INFO, False),
+        ("uvicorn.error", logging.WARNING, True),
+        ("tirjudge_server.telemetry.logs", logging.INFO, True),
+        ("tirjudge.engines.fleet", logging.INFO, True),
+    ],
+)
+def test_libraries_log_only_warnings_and_errors(logger: str, level: int, is_logged: bool) -> None:
+    record = logging.LogRecord(logger, level, __file__, 1, "text", None, None)
+    assert is_ours_or_a_warning(record) is is_logged

@@ -110,7 +110,7 @@ def test_files_that_are_not_item_files_are_rejected(tmp_path: Path) -> None:
     with gzip.open(tmp_path / "list.jsonl.gz", "wt") as file:
         file.write("[]\n")
     for name, message in [
-        ("none.jsonl", "no such file"),
+        ("none.jsonl", "no such file; `tirjudge train data build --out .*` makes train.parquet"),
         ("", r"is a folder; give a file, such as .*train\.parquet"),
         ("broken.parquet", "not Parquet"),
         ("broken.jsonl", "line 2: not JSON"),

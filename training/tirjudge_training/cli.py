@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from typer.core import TyperGroup
 
 from tirjudge.cli import load_command
+from tirjudge.help import HelpfulGroup
 
 if TYPE_CHECKING:
     from tirjudge_training.stages import Command
@@ -31,7 +31,7 @@ ELSEWHERE = {
 """Commands defined in other modules: name -> import path, imported on first use."""
 
 
-class Commands(TyperGroup):
+class Commands(HelpfulGroup):
     """The commands of this module and of `ELSEWHERE`."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -79,7 +79,11 @@ def bundled(
     items: Annotated[int, typer.Option(help="Held-out items per evaluation set; 0 skips the evaluation.")] = 1000,
     json_output: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
-    """Train the bundled judge from scratch, evaluate it, and write its card."""
+    """Train the bundled judge from scratch, evaluate it, and write its card.
+
+    Examples:
+        tirjudge train bundled --out checkpoints/tiny --workers 2
+    """
     if any(os.environ.get(name) != value for name, value in _ENVIRONMENT.items()):
         os.environ.update(_ENVIRONMENT)
         os.execv(sys.executable, sys.orig_argv)
@@ -110,7 +114,11 @@ def evaluate(
     items: Annotated[int, typer.Option(help="Held-out items per evaluation set.")] = 1000,
     json_output: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
-    """Evaluate a checkpoint on held-out synthetic items and write its card."""
+    """Evaluate a checkpoint on held-out synthetic items and write its card.
+
+    Examples:
+        tirjudge train evaluate checkpoints/tiny --items 200
+    """
     from tirjudge_training.bundled.build import evaluate_and_write_card
     from tirjudge_training.bundled.evaluate import TEST_SETS
     from tirjudge_training.stage_report import Reporter
@@ -155,8 +163,13 @@ ChatKey = Annotated[
 ]
 
 
-def _add(command: Command, help: str, *, has_teacher: bool = False) -> None:
-    """Add a command that runs stages. `has_teacher`: whether it has an option for the API key of the teacher."""
+def _add(command: Command, help: str, *, example: str, has_teacher: bool = False) -> None:
+    """Add a command that runs stages.
+
+    Args:
+        example: the recipe in the example of the help.
+        has_teacher: whether the command has an option for the API key of the teacher.
+    """
 
     def without_key(
         recipe: RecipeName, out: Out, set_: Set = None, resume: Resume = True, json_output: AsJson = False
@@ -173,24 +186,34 @@ def _add(command: Command, help: str, *, has_teacher: bool = False) -> None:
     ) -> None:
         _train(command, recipe, out=out, overrides=set_, resume=resume, json_output=json_output, chat_key=chat_api_key)
 
-    app.command(command, help=help)(with_key if has_teacher else without_key)
+    examples = f"Examples:\n    tirjudge train {command} {example} --out runs/{command}"
+    app.command(command, help=f"{help}\n\n{examples}")(with_key if has_teacher else without_key)
 
 
-_add("sft", "Supervised learning on existing trajectories.")
-_add("rl", "Reinforcement learning from a checkpoint.")
+_add("sft", "Supervised learning on existing trajectories.", example="sft.yaml")
+_add("rl", "Reinforcement learning from a checkpoint.", example="rl.yaml")
 _add(
     "sample",
     "Sample trajectories from a checkpoint or a teacher, and keep those worth learning from.",
+    example="sample.yaml",
     has_teacher=True,
 )
-_add("distill", "TIR-Judge-Distill: a teacher's trajectories, SFT, RL.", has_teacher=True)
-_add("zero", "TIR-Judge-Zero: RL, then rounds of sampling, SFT and RL, without a teacher.")
-_add("ttrl", "T3RL: RL without ground-truth labels, on pseudo-labels from a vote weighted by the results of programs.")
+_add("distill", "TIR-Judge-Distill: a teacher's trajectories, SFT, RL.", example="one-gpu-distill", has_teacher=True)
+_add("zero", "TIR-Judge-Zero: RL, then rounds of sampling, SFT and RL, without a teacher.", example="tiny-cpu-zero")
+_add(
+    "ttrl",
+    "T3RL: RL without ground-truth labels, on pseudo-labels from a vote weighted by the results of programs.",
+    example="tiny-cpu-ttrl",
+)
 
 
 @app.command()
 def status(run: Annotated[Path, typer.Argument(help="Folder of a run.")], json_output: AsJson = False) -> None:
-    """Print the state of a run."""
+    """Print the state of a run.
+
+    Examples:
+        tirjudge train status runs/zero
+    """
     from tirjudge_training.run_folder import read_state
     from tirjudge_training.stage_report import print_state
     from tirjudge_training.watch import look_at

@@ -155,6 +155,11 @@ def read_items(path: Path | str) -> list[TrainingItem]:
     if path.is_dir():
         raise ValueError(f"{path}: is a folder; give a file, such as {path / 'train.parquet'}")
     _check_suffix(path)
+    if not path.exists():
+        build = f"`tirjudge train data build --out {path.parent}`"
+        raise ValueError(
+            f"{path}: no such file; {build} makes train.parquet and validation.parquet from public data sets"
+        )
     items: dict[str, TrainingItem] = {}
     for number, row in enumerate(read_rows(path)[1], start=1):
         try:

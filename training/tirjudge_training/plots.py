@@ -48,7 +48,11 @@ def plot(
     runs: Annotated[list[Path], typer.Argument(help="Folders of runs.", show_default=False)],
     out: Annotated[Path, typer.Option(help="Folder for the plots; created if it is missing.")] = Path("plots"),
 ) -> None:
-    """Plot the metrics of runs: rewards, accuracy, tools, sampling, length, KL, log-probabilities, validation."""
+    """Plot the metrics of runs: rewards, accuracy, tools, sampling, length, KL, log-probabilities, validation.
+
+    Examples:
+        tirjudge train plot runs/zero --out plots
+    """
     try:
         files = write_plots([read_run(path, among=runs) for path in runs], out=out)
     except ValueError as error:

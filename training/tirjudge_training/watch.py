@@ -79,7 +79,12 @@ def watch(
     run: Annotated[Path, typer.Argument(help="Folder of a run.", show_default=False)],
     once: Annotated[bool, typer.Option("--once", help="Print the current state once and exit.")] = False,
 ) -> None:
-    """Watch a run: stages, rewards, accuracy, tools, speed, time left. Press q to close the view; the run continues."""
+    """Watch a run: stages, rewards, accuracy, tools, speed, time left. Press q to close the view; the run continues.
+
+    Examples:
+        tirjudge train watch runs/zero
+        tirjudge train watch runs/zero --once
+    """
     console = Console()
     try:
         first = frame(look_at(run))

@@ -218,6 +218,11 @@ async def serve_app(
     await Server(config, limits=limits, on_start=on_start, on_stop=on_stop).serve(sockets=[bound])
 
 
+def is_ours_or_a_warning(record: logging.LogRecord) -> bool:
+    """Whether a log line is of this project, or says that something is wrong. Libraries log how they start."""
+    return record.name.startswith("tirjudge") or record.levelno >= logging.WARNING
+
+
 def run(
     main: Coroutine[Any, Any, None],
     *,
@@ -232,13 +237,15 @@ def run(
 
     Args:
         main: the coroutine.
-        log_level: level of the log on stderr.
+        log_level: level of the log on stderr. Lines of libraries below a warning are logged at the level `debug` only.
         formatter: format of the log. None: plain text.
         secrets: texts to blank on the command line.
     """
     seal_process(secrets)
     handler = logging.StreamHandler()
     handler.setFormatter(formatter or Lines())
+    if log_level != "debug":
+        handler.addFilter(is_ours_or_a_warning)
     logging.basicConfig(level=log_level.upper(), handlers=[handler])
 
     async def interruptible() -> None:

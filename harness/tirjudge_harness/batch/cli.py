@@ -47,6 +47,10 @@ def batch(
     judge cannot process has a result with the reason. Invalid rows are reported with file and row number, and do not
     stop the others. --concurrency applies to each actor. The exit status is 1 if a request failed, or if there is no
     result.
+
+    Examples:
+        tirjudge batch requests.jsonl --out judged
+        tirjudge batch requests.jsonl --out judged --ray --engine http://gpu-1:8000
     """
     from dataclasses import asdict
     from functools import partial

@@ -74,6 +74,10 @@ def rerank(
     Each line of the output has `id`, `best` (an index), `order` (all indexes, best first), `scores` (one per response)
     and the number of judgments behind it. Judgments are saved beside the output. After an interruption, the same
     command resumes. Exits 1 if a row failed; run the command again to retry it.
+
+    Examples:
+        tirjudge rerank answers.jsonl --out ranked.jsonl
+        tirjudge rerank answers.jsonl --out ranked.jsonl --url http://127.0.0.1:8400
     """
     from rich.console import Console
 
@@ -136,6 +140,9 @@ def best_of_n(
     The table also shows four baselines: the first response, the mean over all responses (pass@1), the majority answer
     and the oracle. After an interruption, the same command resumes. Other strategies can be added in the same folder.
     Exits 1 if a problem failed; run the command again to retry it.
+
+    Examples:
+        tirjudge bench best-of-n answers.jsonl --out runs/best --grader gsm8k
     """
     from json import dumps
 

@@ -28,8 +28,10 @@ def doctor(
     and judge the items without tools. The exit status is 1 if the model is broken: label mass below 0.9, format errors
     above 10 %, a stop string that never worked, or a failed check. It is 2 if the model cannot be opened or reached.
 
-    Examples: tirjudge doctor --engine http://gpu-1:8000; tirjudge doctor --chat-url https://api.openai.com/v1
-    --chat-model gpt-5; tirjudge doctor --model checkpoints/mine --items 12
+    Examples:
+        tirjudge doctor --engine http://gpu-1:8000
+        tirjudge doctor --chat-url http://127.0.0.1:11434 --chat-model qwen3:8b
+        tirjudge doctor --model checkpoints/mine --items 12
     """
     typer.echo("Opening the model", err=True)
     import asyncio

@@ -36,6 +36,10 @@ def download(
     To continue a stopped download, run the same command again. The manifest of each folder records source, revision,
     license, sizes and checksums; `bench run --data` refuses a changed file. With --verify, the exit status is 1 if a file is
     missing or changed.
+
+    Examples:
+        tirjudge bench download judgebench rmbench --out data
+        tirjudge bench download --out data --verify
     """
     from rich.console import Console
 

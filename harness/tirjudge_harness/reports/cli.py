@@ -60,6 +60,10 @@ def report(
 
     With --protocol, the stored judgments are scored by a different protocol; it is an error if the run lacks judgments for
     it. A figure that is not comparable with the others in its column has a footnote with the reason.
+
+    Examples:
+        tirjudge bench report runs/judgebench
+        tirjudge bench report runs/a runs/b --format latex --out table.tex
     """
     write_tables(
         _tables(
@@ -90,6 +94,9 @@ def compare(
 
     Each difference has a 95 % confidence interval, the p-value of McNemar's test, and the p-value corrected for
     multiple tests.
+
+    Examples:
+        tirjudge bench compare runs/a runs/b
     """
     from tirjudge_harness.reports.comparison import comparison_table
 
@@ -102,7 +109,11 @@ def plot(
     out: Annotated[Path, typer.Option(help="Folder to write SVG and PNG files to.")],
     protocol: ByProtocol = None,
 ) -> None:
-    """Plot runs: accuracy against tokens and seconds, reliability, order flips and position bias."""
+    """Plot runs: accuracy against tokens and seconds, reliability, order flips and position bias.
+
+    Examples:
+        tirjudge bench plot runs/a runs/b --out plots
+    """
     from tirjudge_harness.reports.plots import write_plots
 
     for file in write_plots(_scored(folders, protocol=protocol), out=out):
@@ -120,6 +131,9 @@ def export(
 
     The folder of a run does not contain prompts and responses. They are read from --data, or from the data that the run
     was given.
+
+    Examples:
+        tirjudge bench export runs/judgebench --out logs
     """
     from tirjudge_harness.items import InputError
     from tirjudge_harness.reports.inspect_log import inspect_log, write_inspect_log

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
+from html import escape
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -74,30 +75,39 @@ def _texts(
 def terminal(table: ReportTable) -> RenderableType:
     """Return the table for rich. Markup in texts is not interpreted."""
     from rich.console import Group
+
+    return Group(_without_notes(table), _notes(table))
+
+
+def _notes(table: ReportTable) -> RenderableType:
+    """The footnotes of a table, and its notes."""
+    from rich.console import Group
     from rich.text import Text
 
     below = [Text(f"{symbol} {plain(note)}") for note, symbol in footnotes(table).items()]
-    return Group(_without_notes(table), *below, *(Text(plain(note)) for note in table.notes))
+    return Group(*below, *(Text(plain(note)) for note in table.notes))
 
 
-def _without_notes(table: ReportTable) -> RichTable:
+def _without_notes(table: ReportTable, *, only: Sequence[int] | None = None) -> RichTable:
+    """The table for rich, without its notes. `only`: the indexes of the columns to show; None: all."""
     from rich.table import Table as RichTable
     from rich.text import Text
 
     body = RichTable(
         title=Text(plain(table.title)), title_justify="left", box=None, pad_edge=False, header_style="bold"
     )
-    for column in table.columns:
+    chosen = range(len(table.columns)) if only is None else only
+    for column in (table.columns[at] for at in chosen):
         title = f"{column.group}\n{column.title}" if column.group else column.title
         is_text = column.kind == "text"
         body.add_column(Text(plain_lines(title)), justify="left" if is_text else "right", no_wrap=not is_text)
     mixed = is_mixed(table)
     for row, values, marks in _texts(table):
         style = "bold green" if row.ours and mixed else ""
-        first = INDENT * row.depth + values[0]
-        body.add_row(*(Text(text + mark) for text, mark in zip([first, *values[1:]], marks, strict=True)), style=style)
+        values[0] = INDENT * row.depth + values[0]
+        body.add_row(*(Text(values[at] + marks[at]) for at in chosen), style=style)
         if nums := num_row(table, row):
-            body.add_row(*(Text(text) for text in nums), style="dim")
+            body.add_row(*(Text(nums[at]) for at in chosen), style="dim")
     return body
 
 
@@ -107,13 +117,32 @@ def plain_lines(text: str) -> str:
 
 
 def print_table(table: ReportTable, *, console: Console) -> None:
-    """Print a table in its full width. A narrower terminal wraps its lines, so that no number is cut."""
-    if console.is_terminal:
-        needed = console.measure(_without_notes(table), options=console.options.update(width=MAX_WIDTH)).maximum
-        console.width = max(console.width, needed)
-        console.print(terminal(table))
-    else:
+    """Print a table. On a terminal that is too narrow, its columns are printed in several blocks, each with the first
+    column, so that no number is cut."""
+    if not console.is_terminal:
         console.file.write(_terminal_text(table))
+        return
+    for index, columns in enumerate(_blocks(table, console=console)):
+        block = _without_notes(table, only=columns)
+        if index:
+            block.title = None
+            console.print()
+        console.print(block)
+    console.print(_notes(table), end="")
+
+
+def _blocks(table: ReportTable, *, console: Console) -> list[list[int]]:
+    """Return the indexes of the columns of each block: the first column, and as many others as the console can show."""
+    wide = console.options.update(width=MAX_WIDTH)
+    blocks = [[0]]
+    for at in range(1, len(table.columns)):
+        longer = _without_notes(table, only=[*blocks[-1], at])
+        longer.title = None
+        if len(blocks[-1]) > 1 and console.measure(longer, options=wide).maximum > console.width:
+            blocks.append([0, at])
+        else:
+            blocks[-1].append(at)
+    return blocks
 
 
 def _terminal_text(table: ReportTable) -> str:
@@ -152,6 +181,29 @@ def _md_line(texts: Sequence[str] | Iterator[str] | map[str]) -> str:
 def _md(text: str) -> str:
     escaped = re.sub(r"([\\`*_{}\[\]|~$#!])", r"\\\1", plain(text))
     return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;")
+
+
+# HTML, for notebooks.
+
+
+def html(table: ReportTable) -> str:
+    """Return the table as HTML. All texts are escaped. Our rows are bold if there are also published rows."""
+    heads = "".join(f"<th>{_html(' '.join(filter(None, (c.group, c.title))))}</th>" for c in table.columns)
+    lines = [f"<table><caption>{_html(table.title)}</caption><tr>{heads}</tr>"]
+    mixed = is_mixed(table)
+    for row, values, marks in _texts(table):
+        cells = [_html(value) + mark for value, mark in zip(values, marks, strict=True)]
+        cells[0] = "&nbsp;" * 2 * row.depth + cells[0]
+        bold = ("<b>", "</b>") if row.ours and mixed else ("", "")
+        lines.append(f"<tr>{''.join(f'<td>{bold[0]}{cell}{bold[1]}</td>' for cell in cells)}</tr>")
+        if nums := num_row(table, row):
+            lines.append(f"<tr>{''.join(f'<td><small>{_html(num)}</small></td>' for num in nums)}</tr>")
+    notes = [f"{symbol} {plain(note)}" for note, symbol in footnotes(table).items()] + list(map(plain, table.notes))
+    return "".join([*lines, "</table>", *(f"<p><small>{escape(note)}</small></p>" for note in notes)])
+
+
+def _html(text: str) -> str:
+    return escape(plain(text))
 
 
 # LaTeX.

@@ -29,7 +29,8 @@ def estimate(
     responses, `score` is a number for one response. Several rows on one example are labels of several people. Labels of
     unknown examples are an error; a sample that is visibly not random is a warning.
 
-    Example: tirjudge bench estimate runs/arena --labels people.csv
+    Examples:
+        tirjudge bench estimate runs/arena --labels people.csv
     """
     from tirjudge_harness.reports.estimates import estimate_table
 
@@ -53,7 +54,8 @@ def rank(
     rank correlations, and agreement with confidence. `winner` is model_a, model_b, tie, or a decision such as A>B. A run on
     your own rows names its models in two columns, such as model_a and model_b.
 
-    Example: tirjudge bench rank verdicts.csv --arena arena.csv
+    Examples:
+        tirjudge bench rank verdicts.csv --arena arena.csv
     """
     from tirjudge_harness.reports.rankings import ranking_table
 
@@ -100,10 +102,10 @@ def power(
 ) -> None:
     """Say how many comparisons show a difference of two judges, and which difference a benchmark can show.
 
-    Examples. How many comparisons for 2 points, if judges agree on 90 % of them?
-    tirjudge bench power --difference 2 --accuracy 70 --agreement 90.
-    What can 350 comparisons show? tirjudge bench power --items 350 --agreement 90.
-    As two existing runs differ: tirjudge bench power runs/a runs/b --difference 1.
+    Examples:
+        tirjudge bench power --difference 2 --accuracy 70 --agreement 90    # how many comparisons for 2 points
+        tirjudge bench power --items 350 --agreement 90                     # which difference 350 comparisons can show
+        tirjudge bench power runs/a runs/b --difference 1                   # for judges that differ as two runs do
     """
     from tirjudge_harness.items import InputError
     from tirjudge_harness.reports.power import AssumedJudges, power_table

@@ -88,6 +88,12 @@ class ReportTable:
             if len(row.entries) != len(self.columns):
                 raise ValueError(f"{self.title}: a row has {len(row.entries)} entries for {len(self.columns)} columns")
 
+    def _repr_html_(self) -> str:
+        """The table as notebooks show it."""
+        from tirjudge_harness.reports.formats import html
+
+        return html(self)
+
 
 def row(*values: TableEntry | float | str | None, depth: int = 0, ours: bool = False) -> TableRow:
     """Return a row of entries. Values that are not entries become entries without interval and notes."""

@@ -49,6 +49,10 @@ def attack(
 
     In pairwise mode, both orders are judged, without and with the attack. To continue a stopped or killed run, run the same
     command again. The exit status is 1 if an example failed; the same command retries it.
+
+    Examples:
+        tirjudge bench attack judgebench --out runs/attacks
+        tirjudge bench attack --data mine.csv --out runs/attacks
     """
     from json import dumps
 

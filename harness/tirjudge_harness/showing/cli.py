@@ -32,6 +32,10 @@ def show(
 
     Conditions are combined: an item must meet all of them. The folder of a run does not contain prompts and responses; they
     are read from --data, or from the data that the run was given. Control characters of the texts are shown as escapes.
+
+    Examples:
+        tirjudge show runs/mine --wrong
+        tirjudge show runs/mine --id q17 --full
     """
     from json import dumps
 

@@ -29,7 +29,11 @@ class FormatError(TirjudgeError, ValueError):
 
 @app.command("list")
 def list_formats(json: AsJson = False) -> None:
-    """List the installed formats and the formats of other judges."""
+    """List the installed formats and the formats of other judges.
+
+    Examples:
+        tirjudge formats list
+    """
     cards = [_card(name) for name in (*FORMATS, *shipped_names())]
     if json:
         _print_json(cards)
@@ -43,7 +47,11 @@ def list_formats(json: AsJson = False) -> None:
 
 @app.command("show")
 def show(name: Name, json: AsJson = False) -> None:
-    """Show the source, the prompts and the forms of the verdicts of a format."""
+    """Show the source, the prompts and the forms of the verdicts of a format.
+
+    Examples:
+        tirjudge formats show prometheus-2
+    """
     format = _format(name)
     if json:
         content = format.file.model_dump(mode="json", exclude_none=True) if isinstance(format, DeclaredFormat) else {}
@@ -74,7 +82,11 @@ def show(name: Name, json: AsJson = False) -> None:
 @app.command("test")
 def test(name: Name) -> None:
     """Check a format file: its fields, its placeholders, and the verdicts of its examples. The exit status is 2 if something
-    is wrong."""
+    is wrong.
+
+    Examples:
+        tirjudge formats test mine.toml
+    """
     format = _format(name)
     if not isinstance(format, DeclaredFormat):
         raise FormatError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, Field, ValidationError
@@ -24,6 +25,9 @@ HEARTBEAT = b": heartbeat\n\n"
 
 MAX_SHOWN_CHARS = 80
 """Maximum length of an invalid value in an error message, in characters."""
+
+MAX_NAMED = 8
+"""Maximum number of unknown fields that the error for a missing field names."""
 
 MAX_ERRORS = 1000
 """For a body with more errors, only their number is reported, because describing each error is expensive."""
@@ -268,11 +272,17 @@ def problem_of(error: ValidationError, *, model: type[BaseModel] = JudgeRequest)
     if not param:
         return invalid("body: not a JSON object with the fields of a request", param="body", code="invalid_body")
     name = ".".join(param)
+    known = list(_fields_at(param[:-1], model=model))
     if kind == "missing":
-        return invalid(f"{name}: not given; this field has no default", param=name, code="missing")
+        message = f"{name}: not given; this field has no default"
+        unknown = [path[-1] for path in _unknown_fields(errors) if path[:-1] == param[:-1]][:MAX_NAMED]
+        given = f"; unknown fields given: {', '.join(unknown)}" if unknown else ""
+        return invalid(message + given, param=name, code="missing")
     if kind == "extra_forbidden":
-        known = ", ".join(_fields_at(param[:-1], model=model))
-        return invalid(f"{name}: unknown field; known fields: {known}", param=name, code="unknown_field")
+        similar = get_close_matches(param[-1], known, n=1)
+        hint = f"did you mean {similar[0]}? " if similar else ""
+        message = f"{name}: unknown field; {hint}known fields: {', '.join(known)}"
+        return invalid(message, param=name, code="unknown_field")
     if kind == "string_unicode":
         return invalid(
             f"{name}: field name with a lone surrogate; send valid Unicode", param=name, code="unknown_field"
@@ -283,6 +293,11 @@ def problem_of(error: ValidationError, *, model: type[BaseModel] = JudgeRequest)
     messages = dict.fromkeys(other["msg"] for other in errors if _path(other["loc"]) == param)
     expected = " or ".join(message.removeprefix("Input should be ") for message in messages)
     return invalid(f"{given}; expected: {expected}", param=name, code=kind)
+
+
+def _unknown_fields(errors: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Return the paths of the fields that the request has and its model lacks."""
+    return [_path(error["loc"]) for error in errors if error["type"] == "extra_forbidden"]
 
 
 def problem_of_number(error: NumberTooLarge) -> Problem:

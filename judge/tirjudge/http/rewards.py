@@ -204,7 +204,9 @@ class RewardUsage(Wire):
     """Token and judgment counts of a request. Token counts are None if the endpoint of the model reports none."""
 
     input_tokens: int | None
+    """Number of prompt tokens."""
     output_tokens: int | None
+    """Number of generated tokens."""
     judgments: int
     """Number of judgments made."""
     cost_usd: float | None = Field(default=None, exclude_if=lambda cost: cost is None)
@@ -215,8 +217,11 @@ class RewardCounts(Wire):
     """Number of responses with each status."""
 
     scored: int
+    """Responses with a reward."""
     abstained: int
+    """Responses for which the judge gave no verdict."""
     failed: int
+    """Responses whose judgment failed."""
 
 
 class RewardAnswer(Wire):

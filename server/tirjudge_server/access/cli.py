@@ -16,6 +16,13 @@ from tirjudge_server.timestamps import parse_timestamp
 app = typer.Typer(no_args_is_help=True, help="Keys: create, list and revoke the API keys of servers.")
 
 
+CLOSED = (
+    "This is the first key. From now on, servers with these records refuse callers without a key, also running servers that "
+    "were open. Send the key as `Authorization: Bearer KEY`."
+)
+"""Warning when a server that needed no keys starts to need them."""
+
+
 @app.command("create")
 def create(
     name: Annotated[str, typer.Argument(help="Name of the caller in records.")],
@@ -35,14 +42,22 @@ def create(
     ] = None,
     records: RecordsUrl = None,
 ) -> None:
-    """Create a key and print it. It cannot be printed again: only its hash is stored."""
-    from tirjudge_server.access.keys import create_key
+    """Create a key and print it. It cannot be printed again: only its hash is stored.
+
+    The first key closes servers that were open: they then refuse callers without a key.
+
+    Examples:
+        tirjudge keys create alice
+        tirjudge keys create trainer --scope reward --rpm 600 --expires 30d
+    """
+    from tirjudge_server.access.keys import create_key, load_keys
     from tirjudge_server.records.database import opened
 
     expires_ms = None if expires is None else parse_timestamp(expires, ahead=True)
     scopes = scope or ["judge", "reward", "read"]
     given = None if given_in is None else os.environ.get(given_in, "")
     with opened(records) as database:
+        is_first = not load_keys(database)
         secret = create_key(
             database,
             name=name,
@@ -53,6 +68,8 @@ def create(
             expires_ms=expires_ms,
             given=given,
         )
+    if is_first:
+        typer.echo(CLOSED, err=True)
     if given is None:
         typer.echo(secret)
 
@@ -62,7 +79,11 @@ def list_keys(
     records: RecordsUrl = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """List all keys, expired and revoked ones included. Only the first characters of a key are shown."""
+    """List all keys, expired and revoked ones included. Only the first characters of a key are shown.
+
+    Examples:
+        tirjudge keys list
+    """
     import time
 
     from rich.console import Console
@@ -87,12 +108,16 @@ def list_keys(
         if key.expires_ms is not None and not state:
             state = f"until {datetime.fromtimestamp(key.expires_ms / 1000, tz=UTC):%Y-%m-%d %H:%M UTC}"
         table.add_row(key.name, f"{key.prefix}...", ",".join(sorted(key.scopes)), *limits, state)
-    Console(width=160).print(table)
+    Console(width=None if Console().is_terminal else 160).print(table)
 
 
 @app.command("revoke")
 def revoke(name: Annotated[str, typer.Argument()], records: RecordsUrl = None) -> None:
-    """Revoke a key. Servers refuse it within seconds. Its name stays in records and cannot be used for another key."""
+    """Revoke a key. Servers refuse it within seconds. Its name stays in records and cannot be used for another key.
+
+    Examples:
+        tirjudge keys revoke alice
+    """
     from tirjudge_server.access.keys import revoke_key
     from tirjudge_server.records.database import opened
 

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 import typer
 
 
-def _number(text: str) -> Any:
-    return typer.Option(min=0.0, help=text, rich_help_panel="Figures that replace a default")
+def _number(text: str, *, of: str = "Load") -> Any:
+    """An option that replaces a default figure, in the group of the help for what it describes."""
+    return typer.Option(min=0.0, help=text, rich_help_panel=f"{of}: figures that replace a default")
 
 
 def plan(
@@ -28,31 +29,50 @@ def plan(
     rollouts: Annotated[float | None, _number("Rollouts per judgment: orders times votes.")] = None,
     peak: Annotated[float | None, _number("Load of the busiest hour, relative to the mean.")] = None,
     use: Annotated[float | None, _number("Maximum utilization of the fleet at the peak, as a share.")] = None,
-    max_sequences: Annotated[float | None, _number("vLLM's --max-num-seqs.")] = None,
-    max_model_len: Annotated[float | None, _number("vLLM's --max-model-len.")] = None,
-    memory_share: Annotated[float | None, _number("vLLM's --gpu-memory-utilization.")] = None,
-    reserve_gb: Annotated[float | None, _number("GB per GPU for activations and CUDA graphs.")] = None,
-    server_judgment_ms: Annotated[float | None, _number("Core milliseconds of the server per judgment.")] = None,
-    server_program_ms: Annotated[float | None, _number("Core milliseconds of the server per program.")] = None,
-    server_call_ms: Annotated[float | None, _number("Core milliseconds of the server per request to a worker.")] = None,
-    sandbox_wait: Annotated[float | None, _number("Maximum share of programs that wait for a slot.")] = None,
-    usd_per_gpu_hour: Annotated[float | None, _number("Price of a GPU hour in dollars.")] = None,
-    usd_per_core_hour: Annotated[float | None, _number("Price of a core hour in dollars.")] = None,
+    max_sequences: Annotated[float | None, _number("vLLM's --max-num-seqs.", of="vLLM")] = None,
+    max_model_len: Annotated[float | None, _number("vLLM's --max-model-len.", of="vLLM")] = None,
+    memory_share: Annotated[float | None, _number("vLLM's --gpu-memory-utilization.", of="vLLM")] = None,
+    reserve_gb: Annotated[float | None, _number("GB per GPU for activations and CUDA graphs.", of="vLLM")] = None,
+    server_judgment_ms: Annotated[
+        float | None, _number("Core milliseconds of the server per judgment.", of="Server and prices")
+    ] = None,
+    server_program_ms: Annotated[
+        float | None, _number("Core milliseconds of the server per program.", of="Server and prices")
+    ] = None,
+    server_call_ms: Annotated[
+        float | None, _number("Core milliseconds of the server per request to a worker.", of="Server and prices")
+    ] = None,
+    sandbox_wait: Annotated[
+        float | None, _number("Maximum share of programs that wait for a slot.", of="Server and prices")
+    ] = None,
+    usd_per_gpu_hour: Annotated[
+        float | None, _number("Price of a GPU hour in dollars.", of="Server and prices")
+    ] = None,
+    usd_per_core_hour: Annotated[
+        float | None, _number("Price of a core hour in dollars.", of="Server and prices")
+    ] = None,
     weight_read: Annotated[
-        float | None, _number("Achieved share of the memory bandwidth when reading weights.")
+        float | None, _number("Achieved share of the memory bandwidth when reading weights.", of="vLLM")
     ] = None,
     kv_read: Annotated[
-        float | None, _number("Achieved share of the memory bandwidth when reading keys and values.")
+        float | None, _number("Achieved share of the memory bandwidth when reading keys and values.", of="vLLM")
     ] = None,
     decode_share: Annotated[
-        float | None, _number("Share of decoding's operations that does not overlap with memory reads.")
+        float | None, _number("Share of decoding's operations that does not overlap with memory reads.", of="vLLM")
     ] = None,
-    prefill_mfu: Annotated[float | None, _number("Achieved share of the peak operations in prefill.")] = None,
+    prefill_mfu: Annotated[
+        float | None, _number("Achieved share of the peak operations in prefill.", of="vLLM")
+    ] = None,
     split_efficiency: Annotated[
-        float | None, _number("Speed of each GPU when several share a model, relative to a single GPU.")
+        float | None, _number("Speed of each GPU when several share a model, relative to a single GPU.", of="vLLM")
     ] = None,
 ) -> None:
-    """Plan the GPUs, cores and cost of a load. Each figure of the plan is marked as measured, published or assumed."""
+    """Plan the GPUs, cores and cost of a load. Each figure of the plan is marked as measured, published or assumed.
+
+    Examples:
+        tirjudge plan --judgments-per-day 5000000 --model 8B --gpu h100
+        tirjudge plan --judgments-per-day 5000000 --model 8B --gpu h100 --explain
+    """
     given = dict(locals())
     from tirjudge_server.planning.figures import find_gpu, find_model
     from tirjudge_server.planning.inputs import DEFAULTS, FITTED_SHARES

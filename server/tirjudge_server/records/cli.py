@@ -21,7 +21,12 @@ def verify(
     expect: Annotated[str | None, typer.Option(help="Head of an earlier audit; must be in the chain.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as a JSON object.")] = False,
 ) -> None:
-    """Verify every record and the chain. Exits with status 1 and names the first broken record if there is one."""
+    """Verify every record and the chain. Exits with status 1 and names the first broken record if there is one.
+
+    Examples:
+        tirjudge audit verify
+        tirjudge audit verify --records postgresql://judge@db/tirjudge --json
+    """
     from tirjudge_server.records.audit import verify as verify_database
     from tirjudge_server.records.database import opened
 
@@ -46,7 +51,11 @@ def export(
     since: Annotated[str | None, typer.Option(help="Only records from this date on; 7d: the last 7 days.")] = None,
     until: Annotated[str | None, typer.Option(help="Only records before this date; 7d: 7 days ago.")] = None,
 ) -> None:
-    """Print every record as a line of JSON, with all values needed to verify its hash."""
+    """Print every record as a line of JSON, with all values needed to verify its hash.
+
+    Examples:
+        tirjudge audit export --since 2026-11-01 > records.jsonl
+    """
     from tirjudge_server.records.audit import export as export_database
     from tirjudge_server.records.database import opened
     from tirjudge_server.records.sealing import canonical
@@ -60,7 +69,11 @@ def export(
 
 @app.command("migrate")
 def migrate(records: RecordsUrl = None) -> None:
-    """Create or update the tables. Servers do this at their start; use it if their database user lacks the permission."""
+    """Create or update the tables. Servers do this at their start; use it if their database user lacks the permission.
+
+    Examples:
+        tirjudge records migrate --records postgresql://owner@db/tirjudge
+    """
     from tirjudge_server.records.database import opened
 
     with opened(records) as database:
@@ -74,7 +87,11 @@ def explain(
     as_json: Annotated[bool, typer.Option("--json", help="Write a JSON object in place of a page.")] = False,
     records: RecordsUrl = None,
 ) -> None:
-    """Write the account of a judgment: one page with its claims, calls, stores, hashes and verdict."""
+    """Write the account of a judgment: one page with its claims, calls, stores, hashes and verdict.
+
+    Examples:
+        tirjudge records explain jdg_0123 --output judgment.html
+    """
     from tirjudge.durable import private
     from tirjudge_server.records.account import account_of
     from tirjudge_server.records.account_page import account_page
@@ -103,7 +120,11 @@ def erase(
     field: Annotated[list[str], typer.Option(help="Field to erase, such as request.prompt; may be repeated.")],
     records: RecordsUrl = None,
 ) -> None:
-    """Erase fields of a judgment permanently. The chain stays intact and records the erasure."""
+    """Erase fields of a judgment permanently. The chain stays intact and records the erasure.
+
+    Examples:
+        tirjudge records erase jdg_0123 --field request.prompt
+    """
     from tirjudge_server.records.chain import appending
     from tirjudge_server.records.database import RecordsError, opened
     from tirjudge_server.records.erasing import check_erasable
@@ -123,7 +144,11 @@ def prune(
     older_than: Annotated[str, typer.Option(help="A date, or an age such as 90d.")],
     records: RecordsUrl = None,
 ) -> None:
-    """Erase the texts of requests and turns from judgments that are older. Verdicts and the chain stay."""
+    """Erase the texts of requests and turns from judgments that are older. Verdicts and the chain stay.
+
+    Examples:
+        tirjudge records prune --older-than 90d
+    """
     from tirjudge_server.records.chain import appending
     from tirjudge_server.records.database import opened
     from tirjudge_server.records.erasing import prune_some

@@ -212,12 +212,37 @@ def test_a_file_has_the_full_width(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines[1].rstrip().endswith("Column number 19")
 
 
-def test_a_narrow_terminal_does_not_cut_numbers() -> None:
-    wide = tuple(Column(key=f"c{n}", title=f"c{n}") for n in range(20))
-    table = ReportTable(
-        title="Wide", columns=wide, rows=(TableRow(entries=tuple(TableEntry(value=50.0 + n) for n in range(20))),)
-    )
+def printed(table: ReportTable, *, width: int) -> str:
+    """The table on a terminal of a width."""
     file = io.StringIO()
-    print_table(table, console=Console(file=file, force_terminal=True, width=40, color_system=None))
-    assert all(f"{50.0 + n}" in file.getvalue() for n in range(20))
-    assert "…" not in file.getvalue()
+    print_table(table, console=Console(file=file, force_terminal=True, width=width, color_system=None))
+    return file.getvalue()
+
+
+def test_a_narrow_terminal_shows_the_columns_in_blocks() -> None:
+    names = (Column(key="judge", title="Judge", kind="text"),)
+    wide = (*names, *(Column(key=f"c{n}", title=f"c{n}") for n in range(20)))
+    rows = tuple(
+        TableRow(entries=(TableEntry(value=name), *(TableEntry(value=50.0 + n, notes=("why",)) for n in range(20))))
+        for name in ("first", "second")
+    )
+    table = ReportTable(title="Wide", columns=wide, rows=rows)
+    text = printed(table, width=40)
+    assert max(map(len, text.splitlines())) <= 40
+    assert all(text.count(f"{50.0 + n}†") == 2 for n in range(20))
+    assert "…" not in text
+    num_blocks = text.count("first")
+    assert num_blocks == text.count("second") == text.count("Judge") > 1
+    assert (text.count("Wide"), text.count("† why")) == (1, 1)
+    assert printed(table, width=400).count("Judge") == 1
+
+
+def test_a_notebook_shows_a_table_with_its_notes_and_escaped_texts() -> None:
+    columns = (Column(key="judge", title="<b>Judge</b>", kind="text"), Column(key="a", title="All"))
+    rows = (TableRow(entries=(TableEntry(value="<script>"), TableEntry(value=50.0, notes=("why",)))),)
+    html = ReportTable(title="T", columns=columns, rows=rows, notes=("a & b",))._repr_html_()
+    assert "<script>" not in html
+    assert "&lt;script&gt;" in html
+    assert "50.0†" in html
+    assert "† why" in html
+    assert "a &amp; b" in html

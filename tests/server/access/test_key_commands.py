@@ -25,7 +25,7 @@ def database(tmp_path: Path, monkeypatch) -> str:
 def keys_run(*arguments: str) -> str:
     done = CliRunner().invoke(keys, arguments)
     assert done.exit_code == 0, done.output
-    return done.output
+    return done.stdout
 
 
 def test_a_key_is_printed_once(database: str) -> None:
@@ -44,6 +44,12 @@ def test_a_key_is_printed_once(database: str) -> None:
     assert "digest" not in shown
     keys_run("revoke", "alice")
     assert "revoked" in keys_run("list")
+
+
+def test_the_first_key_warns_that_open_servers_close(database: str) -> None:
+    first, second = (CliRunner().invoke(keys, ["create", name]) for name in ("alice", "bob"))
+    assert "servers with these records refuse callers without a key" in first.stderr
+    assert second.stderr == ""
 
 
 def test_an_existing_key_is_added_once_and_not_printed(database: str, monkeypatch) -> None:

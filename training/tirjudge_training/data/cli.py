@@ -85,7 +85,11 @@ def build(
     ] = None,
     json_output: _Json = False,
 ) -> None:
-    """Build train.parquet, validation.parquet and manifest.json."""
+    """Build train.parquet, validation.parquet and manifest.json.
+
+    Examples:
+        tirjudge train data build --out data
+    """
     from tirjudge_training.data.build import build as build_folder
     from tirjudge_training.data.problems import read_candidates
 
@@ -122,7 +126,11 @@ def problems(
     seed: _Seed = 0,
     json_output: _Json = False,
 ) -> None:
-    """Write the problems whose answers must be sampled, without those of benchmarks."""
+    """Write the problems whose answers must be sampled, without those of benchmarks.
+
+    Examples:
+        tirjudge train data problems --out problems.jsonl
+    """
     from tirjudge_training.data.build import open_problems
     from tirjudge_training.data.problems import write_problems
 
@@ -147,7 +155,11 @@ def problems(
 
 @app.command(name="sources")
 def list_sources(json_output: _Json = False) -> None:
-    """List the data sets of the mixture."""
+    """List the data sets of the mixture.
+
+    Examples:
+        tirjudge train data sources
+    """
     from tirjudge_training.data.sources import SOURCES
 
     if json_output:
@@ -171,7 +183,11 @@ def check(
     responses: _WithResponses = False,
     json_output: _Json = False,
 ) -> None:
-    """Verify counts and hashes, and screen the items again. Exit status 1 if there are problems."""
+    """Verify counts and hashes, and screen the items again. Exit status 1 if there are problems.
+
+    Examples:
+        tirjudge train data check data
+    """
     from tirjudge_training.data.inspection import inspect_folder
     from tirjudge_training.data.manifest import read_manifest
 

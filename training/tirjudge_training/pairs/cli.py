@@ -47,7 +47,11 @@ def pairs(
         typer.Option(envvar="TIRJUDGE_CHAT_API_KEY", help="API key of the endpoint. Prefer the environment variable."),
     ] = None,
 ) -> None:
-    """Sample answers, check them, and combine right and wrong ones into pairwise, pointwise and listwise items."""
+    """Sample answers, check them, and combine right and wrong ones into pairwise, pointwise and listwise items.
+
+    Examples:
+        tirjudge train pairs --endpoint http://gpu-1:8000/v1 --model Qwen/Qwen3-8B --problems problems.jsonl --out pairs
+    """
     try:
         plan = AnswerPlan(
             models=_names(model, option="--model"),

@@ -1,0 +1,159 @@
+"""`GET /docs`: the page loads nothing, has every operation and every field, and its examples work."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from fastapi import FastAPI
+
+from tests.server.speaking import service_of
+from tests.servers import mint_key
+from tirjudge_sandbox import SandboxPool
+from tirjudge_sandbox.app import create_app as create_sandbox
+from tirjudge_sandbox.service import SandboxService
+from tirjudge_server.access import Access
+from tirjudge_server.app import create_app
+from tirjudge_server.dialects import DIALECTS, requests_of
+from tirjudge_server.examples import EXAMPLES
+from tirjudge_server.records.database import open_database
+from tirjudge_web.reference import reference_page
+
+VERDICTS = {"<score>": "<score>7</score>", "<preference>": "<preference>A</preference>"}
+
+LOADING = {"script", "link", "img", "iframe", "object", "embed", "base", "form", "svg", "video", "audio"}
+"""Elements that load something, run something or send something."""
+
+
+class Links(HTMLParser):
+    """Collects the elements, the link targets and the ids of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: set[str] = set()
+        self.targets: set[str] = set()
+        self.ids: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.add(tag)
+        for name, value in attrs:
+            assert not name.startswith("on"), (tag, name)
+            if name == "id":
+                self.ids.append(value or "")
+            elif name in ("href", "src"):
+                self.targets.add(value or "")
+
+
+def model(sequence: str) -> str:
+    return VERDICTS[max(VERDICTS, key=sequence.rfind)]
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
+    return create_app(service_of(model), files=tmp_path_factory.mktemp("files"))
+
+
+@pytest.fixture(scope="module")
+def page(app: FastAPI) -> str:
+    return reference_page(app.openapi())
+
+
+def test_the_page_loads_nothing(page: str) -> None:
+    links = Links(page)
+    assert not links.elements & LOADING
+    assert {target for target in links.targets if not target.startswith("#")} == {"openapi.json"}
+
+
+def test_every_link_of_the_page_has_a_target(page: str) -> None:
+    links = Links(page)
+    assert len(set(links.ids)) == len(links.ids)
+    assert {target[1:] for target in links.targets if target.startswith("#")} <= set(links.ids)
+
+
+def test_the_page_has_every_operation(app: FastAPI, page: str) -> None:
+    ids = Links(page).ids
+    operations = [f"{method}-{path}" for path, methods in app.openapi()["paths"].items() for method in methods]
+    assert len(operations) > 30
+    assert set(operations) <= set(ids)
+
+
+async def test_the_policy_allows_the_style_of_the_page_only(app: FastAPI) -> None:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://test") as client:
+        answer = await client.get("/docs")
+    policy = answer.headers["content-security-policy"]
+    [style] = re.findall(r"<style>(.*?)</style>", answer.text, re.DOTALL)
+    assert base64.b64encode(hashlib.sha256(style.encode()).digest()).decode() in policy
+    assert policy.startswith("default-src 'none';")
+    assert "unsafe" not in policy
+
+
+async def test_the_page_needs_no_key(tmp_path: Path) -> None:
+    database = open_database(str(tmp_path / "records.db"))
+    mint_key(database)
+    access = Access(database)
+    await access.load()
+    app = create_app(service_of(model), access=access)
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://test") as client:
+        page, refused = await client.get("/docs"), await client.get("/v1/models")
+    database.close()
+    assert (page.status_code, refused.status_code) == (200, 401)
+
+
+def test_texts_of_the_schema_are_escaped() -> None:
+    schema: dict[str, Any] = {
+        "info": {"title": "<script>1</script>", "version": "1"},
+        "paths": {"/<b>": {"get": {"description": "`<i>` <script>2</script>", "responses": {}, "tags": ["<u>"]}}},
+    }
+    page = reference_page(schema)
+    assert not {"script", "i", "u"} & Links(page).elements
+    assert "<code>&lt;i&gt;</code>" in page
+
+
+def test_every_operation_has_a_tag_that_is_described(app: FastAPI) -> None:
+    schema = app.openapi()
+    described = {tag["name"] for tag in schema["tags"] if tag["description"]}
+    for operations in schema["paths"].values():
+        for operation in operations.values():
+            assert set(operation["tags"]) <= described
+
+
+def test_only_operations_that_check_keys_name_the_security_scheme(app: FastAPI) -> None:
+    schema = app.openapi()
+    assert schema["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+    open_paths = {path for path, ops in schema["paths"].items() if any("security" not in op for op in ops.values())}
+    assert open_paths == {"/health", "/ready", "/metrics"}
+
+
+@pytest.mark.parametrize("name", ["JudgeRequest", "Judgment", "Verdict", "RewardRequest", "RerankRequest", "ErrorBody"])
+def test_every_field_of_our_own_types_is_described(app: FastAPI, name: str) -> None:
+    fields = app.openapi()["components"]["schemas"][name]["properties"]
+    assert [field for field, described in fields.items() if not described.get("description")] == []
+
+
+def test_every_native_endpoint_has_an_example(app: FastAPI) -> None:
+    # A batch needs the id of an uploaded file, and a file is a form.
+    with_body = {
+        path
+        for path, operations in app.openapi()["paths"].items()
+        if "application/json" in operations.get("post", {}).get("requestBody", {}).get("content", {})
+    }
+    assert set(EXAMPLES) == with_body - set(requests_of(list(DIALECTS))) - {"/v1/batches"}
+
+
+@pytest.mark.parametrize(("path", "title"), [(path, title) for path, bodies in EXAMPLES.items() for title in bodies])
+async def test_examples_of_the_schema_get_an_answer(app: FastAPI, path: str, title: str) -> None:
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://test") as client:
+        answer = await client.post(path, json=EXAMPLES[path][title])
+    assert answer.status_code == 200, answer.text
+
+
+def test_the_sandbox_service_has_the_page_too() -> None:
+    page = reference_page(create_sandbox(SandboxService(SandboxPool(slots=1))).openapi())
+    assert {"post-/v1/execute", "get-/health"} <= set(Links(page).ids)
