@@ -394,8 +394,7 @@ def _values_of_means(
     found = [(place[one.outline.cluster], numbers) for one in judged if (numbers := formula.each(one)) is not None]
     if not found:
         return np.full(1 + num_resamples, np.nan)
-    num_common = min(len(numbers) for _, numbers in found)
-    columns = np.array([[*numbers[:num_common], 1.0] for _, numbers in found])
+    columns = np.array([*zip(*(numbers for _, numbers in found), strict=False), (1.0,) * len(found)]).T
     codes = np.array([code for code, _ in found], dtype=np.int64)
     sums = draw_sums(_by_cluster(columns, codes, num_clusters=len(place)), num_resamples=num_resamples, seed=seed)
     values = [formula.value((row[:-1] / row[-1]).tolist()) if row[-1] else None for row in sums]

@@ -168,8 +168,8 @@ def _add_run_creation(
         if given is not None:
             data = kept["data_source"]
             kept["data_source"] = {**data, "source": {"type": "file_content", "content": []}}
-        run = await store.create_run(of, kept, given=given)
         runner.start()
+        run = await store.create_run(of, kept, given=given)
         runner.start_run(run)
         return _answer(await _shown_run(store, run, of=of, url=str(request.base_url)))
 
@@ -201,7 +201,7 @@ def _add_runs(routes: APIRouter, runner: EvalRunner, *, store: EvalStore) -> Non
         """Cancel a run. It keeps the rows that are graded."""
         of = await store.get_eval(eval_id, owner=owner_of(request))
         run = await store.get_run(run_id, eval_id=of.id, owner=of.owner)
-        if run.status not in UNFINISHED or not await store.end(run.id, "canceled"):
+        if run.status not in UNFINISHED or not await store.move(run.id, "canceled"):
             message = f"run: already {run.status}; an ended run cannot be canceled"
             problem = invalid(message, param="run_id", code="run_ended")
             # OpenAI's clients retry a 409 unless this header forbids it.

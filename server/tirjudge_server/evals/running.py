@@ -148,7 +148,7 @@ class EvalRunner:
 
     async def _fail_internally(self, run_id: str) -> None:
         error = {"code": "internal", "message": "the server failed; its log has the cause"}
-        await self._store.end(run_id, "failed", error=error)
+        await self._store.move(run_id, "failed", error=error)
 
     async def _work(self, run: StoredRun, of: StoredEval) -> None:
         definition, body = EvalCreation.model_validate(of.content), RunCreation.model_validate(run.content)
@@ -161,8 +161,9 @@ class EvalRunner:
                 num_rows = run.num_rows
                 if num_rows is None:
                     num_rows = await self._copy_rows(plan, definition)
-                if not await self._store.end(run.id, "in_progress", num_rows=num_rows):
+                if not await self._store.move(run.id, "in_progress", num_rows=num_rows):
                     return
+                self._file_of.pop(run.id, None)
 
             async def do(row: StoredRow) -> None:
                 with coming_from(run.owner, urgency=Priority.BATCH):
@@ -174,9 +175,9 @@ class EvalRunner:
             return
         except RunFailed as error:
             code, message = error.args
-            await self._store.end(run.id, "failed", error={"code": code, "message": message})
+            await self._store.move(run.id, "failed", error={"code": code, "message": message})
         else:
-            await self._store.end(run.id, "completed")
+            await self._store.move(run.id, "completed")
 
     # Rows ----------------------------------------------------------------------------------------------------------------
 

@@ -306,7 +306,7 @@ class EvalStore:
         with self._database.reading() as connection:
             return [_run_of(row) for row in connection.execute(select(runs).where(runs.c.status == "queued"))]
 
-    async def end(
+    async def move(
         self, run_id: str, status: RunStatus, *, error: Mapping[str, str] | None = None, num_rows: int | None = None
     ) -> bool:
         """Change the state of a run that has not ended. Return False if it has ended or was deleted.

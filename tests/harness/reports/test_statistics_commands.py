@@ -168,6 +168,16 @@ def test_models_of_a_run_are_ranked(run: Path) -> None:
     assert found["separability, %"]["value"] == 100
 
 
+def test_labels_that_do_not_rate_three_models_are_a_note(make_run: MakeRun) -> None:
+    """Only the pairs of a and b have a label."""
+    pairs = [Pair(id=f"p{n}", models=("a", "b")) for n in range(20)]
+    pairs += [Pair(id=f"q{n}", models=("b", "c"), correct=(0, 1)) for n in range(20)]
+    run = make_run(pairs)
+    assert list(rows("rank", run)) == ["a", "b", "c", "separability, %"]
+    text = shown("rank", run)
+    assert "No agreement with people's labels: arena: 2 of the 3 rated models have a score in the table" in text
+
+
 def test_a_run_without_models_is_refused(make_run: MakeRun) -> None:
     with pytest.raises(
         InputError,

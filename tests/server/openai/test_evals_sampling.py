@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,8 @@ from tirjudge_server.chat_models import ChatModels, open_chat_models
 from tirjudge_server.cost import CostLimits
 from tirjudge_server.evals import routes as eval_routes
 from tirjudge_server.openai import routes
+from tirjudge_server.records.record import versions_of
+from tirjudge_server.records.store import open_records
 from tirjudge_server.settings import OptionsClash
 
 USAGE = {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 1}}
@@ -173,6 +176,45 @@ async def test_an_endpoint_that_refuses_every_row_fails_the_run(make_judge, with
     assert "secret" not in run.error.message
     assert items == []
     assert len(chat.bodies) < 50
+
+
+async def test_recorded_judgments_are_graded_and_their_prompts_answered_again(
+    make_judge, client_of, tmp_path: Path
+) -> None:
+    service = make_judge(lambda sequence: "<score>7</score>", fingerprint="f" * 16)
+    versions = versions_of(service.judge, fingerprint="f" * 16, isolation=None)
+    judged = {"mode": "pointwise", "responses": ["red"], "tools": "off"}
+    label = {**EQUAL, "input": "{{ sample.output_json.label }}", "reference": "7"}
+    written = {**EQUAL, "reference": "blue"}
+    source = {"type": "stored_completions", "model": "judge", "limit": 5}
+    with serving_chat(lambda conversation: "blue") as chat:
+        async with (
+            open_records(str(tmp_path / "records.db"), versions=versions) as records,
+            open_chat_models([f"small={chat.url}"]) as models,
+            client_of(service, models=models, records=records) as client,
+        ):
+            service.records = records
+            await client.chat.completions.create(
+                model="judge", messages=[{"role": "user", "content": "Which colour?"}], extra_body={"judge": judged}
+            )
+            config = {"type": "stored_completions"}
+            _, items = await finished(client, {"type": "completions", "source": source}, label, config=config)
+            assert [item.status for item in items] == ["pass"]
+            assert items[0].datasource_item["responses"] == ["red"]
+            sampling = {"type": "completions", "source": source, "model": "small"}
+            run, items = await finished(client, sampling, written, config={"type": "logs"})
+            assert [item.status for item in items] == ["pass"]
+            none = await ended(
+                client, await start(client, run.eval_id, {**sampling, "source": {**source, "model": "other"}})
+            )
+            for filters in ({"metadata": {"a": "b"}}, {"type": "responses", "instructions_search": "x"}):
+                with pytest.raises(BadRequestError, match="the records of this server have no such field"):
+                    await start(client, run.eval_id, {**sampling, "source": {**source, **filters}})
+            made = await create(client, written, config={"type": "logs", "metadata": {"use": "chat"}})
+            with pytest.raises(BadRequestError, match="the records of this server have no metadata"):
+                await start(client, made.id, sampling)
+    assert chat.bodies[0]["messages"] == [{"role": "user", "content": "Which colour?"}]
+    assert (none.status, none.error.code) == ("failed", "no_rows")
 
 
 SCORE = {
