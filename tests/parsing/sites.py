@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
     "tirjudge": "judge",
+    "tirjudge_pages": "pages",
     "tirjudge_sandbox": "sandbox",
     "tirjudge_evidence": "evidence",
     "tirjudge_server": "server",

@@ -47,6 +47,7 @@ STORES = {
     "access.keys.create_key": "an operator's command",
     "access.keys.load_keys": "reads all keys, for `Access`",
     "access.keys.revoke_key": "an operator's command",
+    "access.sessions.session_key_name": "found by the digest of a session, which only its browser has",
     # Judgments in flight.
     "accounts.CallerAccounts._by_caller": SEPARATES + "test_function_calls_are_counted_per_caller",
     "admission.Admission._running": SEPARATES + "a counter of callers",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, String, Table, Text
 
-REVISION = "0001"
+REVISION = "0002"
 """Id of the latest migration. The tables are in the state after it."""
 
 NAMING = {
@@ -64,4 +64,12 @@ keys = Table(
     Column("created_ms", BigInteger, nullable=False),
     Column("expires_ms", BigInteger),
     Column("revoked_ms", BigInteger),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("digest", String(64), primary_key=True),  # SHA-256 of the session's token
+    Column("name", String(128), nullable=False),  # name of its key
+    Column("expires_ms", BigInteger, nullable=False, index=True),
 )
