@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from tirjudge.types import label_of
+from tirjudge_pages.judgment import MAX_ITEMS, MAX_RAW_CHARS, json_text, program_pieces, reasoning_of
 from tirjudge_pages.untrusted import shown_text, shown_time
 
 _STATIC = resources.files("tirjudge_pages").joinpath("static")
@@ -105,8 +106,16 @@ def _environment() -> Environment:
         "asset_text": _asset_text,
         "file_policy": FILE_POLICY,
         "label_of": label_of,
+        "max_items": MAX_ITEMS,
+        "max_raw_chars": MAX_RAW_CHARS,
         "STYLE": STYLE,
         "SCRIPT": SCRIPT,
     }
-    environment.filters |= {"shown": shown_text, "time": shown_time}
+    environment.filters |= {
+        "json": json_text,
+        "program": program_pieces,
+        "reasoning": reasoning_of,
+        "shown": shown_text,
+        "time": shown_time,
+    }
     return environment

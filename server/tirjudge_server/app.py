@@ -26,7 +26,7 @@ from tirjudge_server.records.store import Records
 from tirjudge_server.service import JudgeService
 from tirjudge_server.telemetry.instrumenting import instrument_app
 from tirjudge_server.telemetry.metrics import ServerMetrics
-from tirjudge_server.ui import PageSite, entrance
+from tirjudge_server.ui import PageSite, entrance, judgments
 from tirjudge_web.body_budget import NUM_LARGEST, BodyBudget
 from tirjudge_web.browser_check import AllowedHosts, BrowserCheck
 from tirjudge_web.errors import answer_errors
@@ -94,7 +94,7 @@ def create_app(
     for scope, routes, _ in groups:
         app.include_router(routes, dependencies=[Depends(needs(scope))])
     app.include_router(_state(service, records=records))
-    _add_pages(app, access=access)
+    _add_pages(app, service, access=access, records=records)
     requests = {path: model for _, _, posted in groups for path, model in posted.items()}
     functions = [function.name for function in service.judge.functions]
     describe(
@@ -108,10 +108,12 @@ def create_app(
     return app
 
 
-def _add_pages(app: FastAPI, *, access: Access | None) -> None:
+def _add_pages(app: FastAPI, service: JudgeService, *, access: Access | None, records: Records | None) -> None:
     """Add the pages for people."""
     site = PageSite(access=access)
     app.include_router(entrance.router(site))
+    if records is not None:
+        app.include_router(judgments.router(site, service=service, records=records))
 
 
 Endpoints = tuple[str, APIRouter, Mapping[Any, type[BaseModel]]]
