@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
+from tirjudge.http.protocol import JudgmentRecord
 from tirjudge.right import differ, is_flipped
 from tirjudge.types import (
     CallRecord,
@@ -121,6 +122,22 @@ class JudgmentView:
         self.created_ms = judgment.created * 1000 if created_ms is None else created_ms
         self.title = title or judgment.id
         self.flipped = is_flipped(judgment)
+
+    @classmethod
+    def of_record(cls, record: JudgmentRecord) -> Self:
+        """Return the view of a record."""
+        audit = AuditState(
+            sequence=record.sequence,
+            hash=record.hash,
+            previous_hash=record.previous_hash,
+            intact=record.intact,
+            dialect=record.dialect,
+            caller=record.caller,
+            request_id=record.request_id,
+            versions=record.versions,
+            erased=record.erased,
+        )
+        return cls(record.judgment, request=record.request, audit=audit, created_ms=record.created_ms)
 
     @property
     def verdict(self) -> Verdict:

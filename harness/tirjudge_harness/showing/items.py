@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tirjudge.durable import parse_lines, whole_lines
+from tirjudge.http.protocol import JudgmentRecord
 from tirjudge.right import choices_by_order, decisions_of, differ, is_flipped
 from tirjudge.types import ChatMessage, Judgment, label_of
 from tirjudge_harness.decisions import JudgedExample
@@ -58,6 +59,8 @@ class ShownItem:
     """Whether two orders of the same responses lead to different responses."""
     error: str | None = None
     """Error of a failed item. None: no error."""
+    record: JudgmentRecord | None = None
+    """Record of a server. None: the item is from a run or an output file."""
 
     def as_json(self) -> dict[str, Any]:
         """Return all fields as JSON data."""

@@ -15,7 +15,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from tirjudge.http.protocol import invalid, shown
 from tirjudge.types import Mode
 from tirjudge_pages import NavLink, PageFrame, render_page
-from tirjudge_pages.judgment import AuditState, JudgmentView, LabelShown, LiveJudgment, RanAgain
+from tirjudge_pages.judgment import JudgmentView, LabelShown, LiveJudgment, RanAgain
 from tirjudge_server.access.authorization import check_scope
 from tirjudge_server.records.endpoints import as_record, check_replayable, find_judgment, replay_record
 from tirjudge_server.records.filters import STATUSES, UNLABELED, RecordFilter
@@ -103,7 +103,9 @@ def router(site: PageSite, *, service: JudgeService, records: Records) -> APIRou
     @routes.get(PATH + "/{judgment_id}.html")
     async def as_file(request: Request, judgment_id: str, viewer: Viewer = reads) -> Response:
         record = await find_judgment(request, judgment_id=judgment_id, records=records)
-        html = render_page("judgment", frame=PageFrame(is_file=True), view=view_of(record), live=None)
+        html = render_page(
+            "judgment", frame=PageFrame(is_file=True), view=JudgmentView.of_record(as_record(record)), live=None
+        )
         headers = {"Content-Disposition": f'attachment; filename="{record.id}.html"'}
         return Response(html, media_type="text/html", headers=headers)
 
@@ -162,26 +164,9 @@ def router(site: PageSite, *, service: JudgeService, records: Records) -> APIRou
             ],
             again=again,
         )
-        return site.page(request, "judgment", viewer=viewer, view=view_of(record), live=live)
+        return site.page(request, "judgment", viewer=viewer, view=JudgmentView.of_record(as_record(record)), live=live)
 
     return routes
-
-
-def view_of(record: StoredJudgment) -> JudgmentView:
-    """Return what the page shows of a record."""
-    found = as_record(record)
-    audit = AuditState(
-        sequence=found.sequence,
-        hash=found.hash,
-        previous_hash=found.previous_hash,
-        intact=found.intact,
-        dialect=found.dialect,
-        caller=found.caller,
-        request_id=found.request_id,
-        versions=found.versions,
-        erased=found.erased,
-    )
-    return JudgmentView(found.judgment, request=found.request, audit=audit, created_ms=found.created_ms)
 
 
 def _check_reads(viewer: Viewer) -> None:
