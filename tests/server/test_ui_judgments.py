@@ -168,6 +168,7 @@ async def test_labels_are_records_and_become_rows_of_a_benchmark(serve: Serve) -
         assert verify(server.records.database).broken is None
 
 
+@pytest.mark.slow
 async def test_pages_work_by_keyboard(browser: SharedBrowser, serve: Serve, listen: Any) -> None:
     keys = {"reader": ["judge", "read", "label"]}
     async with serve([COUNTS, ENDS, COUNTS, ENDS, ENDS, ENDS], keys=keys) as (server, made):
@@ -245,6 +246,7 @@ def hostile_judgment(judgment: Judgment) -> Judgment:
     return Judgment.model_validate(data)
 
 
+@pytest.mark.slow
 async def test_hostile_texts_run_nothing_and_break_nothing(browser: SharedBrowser, serve: Serve, listen: Any) -> None:
     from tests.judgments import build_request
     from tirjudge_server.call import Call

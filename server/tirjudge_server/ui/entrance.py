@@ -1,4 +1,4 @@
-"""`/ui/login`, `/ui/logout`, `/ui/static/...`, and the reports of content security policies."""
+"""`/`, `/ui/login`, `/ui/logout`, `/ui/static/...`, and the reports of content security policies."""
 
 from __future__ import annotations
 
@@ -29,6 +29,10 @@ _FOREVER = "public, max-age=31536000, immutable"
 def router(site: PageSite) -> APIRouter:
     """Return the routes that a reader needs before the first page."""
     routes = site.router()
+
+    @routes.get(FIRST_PAGE)
+    async def first_page() -> Response:
+        return RedirectResponse(site.links[0].url if site.links else LOGIN_PATH, status_code=303)
 
     @routes.get(LOGIN_PATH)
     async def login_page(request: Request, next: str = FIRST_PAGE) -> Response:
