@@ -67,7 +67,7 @@ def asset(name: str) -> bytes:
     """Return a file of the folder `static`.
 
     Raises:
-        KeyError: There is no such file.
+        KeyError: The file does not exist.
     """
     if name not in asset_names():
         raise KeyError(name)

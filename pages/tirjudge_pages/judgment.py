@@ -21,7 +21,7 @@ from tirjudge.types import (
     label_of,
     prompt_text,
 )
-from tirjudge_pages.pieces import Piece, code_pieces, different_pieces
+from tirjudge_pages.pieces import TextPiece, code_pieces, different_pieces
 from tirjudge_pages.untrusted import shown_text
 
 MAX_TURNS = 100
@@ -177,12 +177,12 @@ class JudgmentView:
         return self.request.get("responses")
 
     @cached_property
-    def response_pieces(self) -> list[list[Piece]]:
+    def response_pieces(self) -> list[list[TextPiece]]:
         """The responses in pieces. Two responses have their differences marked."""
         responses = list(self.responses or ())[:MAX_ITEMS]
         if len(responses) == 2:
             return list(different_pieces(*responses))
-        return [[Piece(shown_text(text), "")] for text in responses]
+        return [[TextPiece(shown_text(text), "")] for text in responses]
 
     @cached_property
     def bars(self) -> list[Bar]:
@@ -261,7 +261,7 @@ def reasoning_of(turn: TurnRecord) -> str:
     return before.rstrip() if opened and rest.strip().removesuffix("```").strip() == turn.code.strip() else text
 
 
-def program_pieces(turn: TurnRecord) -> list[Piece]:
+def program_pieces(turn: TurnRecord) -> list[TextPiece]:
     """Return the program of a turn in pieces by its syntax. Empty: no program."""
     return [] if turn.code is None else code_pieces(turn.code)
 

@@ -31,7 +31,7 @@ _CLASSES = (
 _WORD = re.compile(r"\s+|[^\W_]+|.", re.DOTALL)
 
 
-class Piece(NamedTuple):
+class TextPiece(NamedTuple):
     """A piece of a text."""
 
     text: str
@@ -40,39 +40,39 @@ class Piece(NamedTuple):
     """Class of the style sheet. Empty: none. `differs`: the other text lacks this piece."""
 
 
-def code_pieces(code: str) -> list[Piece]:
+def code_pieces(code: str) -> list[TextPiece]:
     """Return Python code in pieces by its syntax. Long code and code with long lines is one piece.
 
-    >>> code_pieces("print(1)")
-    [Piece(text='print', style='n'), Piece(text='(', style=''), Piece(text='1', style='m'), Piece(text=')', style='')]
+    >>> code_pieces("x = 1")[-1]
+    TextPiece(text='1', style='m')
     """
     text = shown_text(code)
     lines = text.split("\n")
     if len(code) > MAX_CHARS or any(len(line) > MAX_LINE_CHARS for line in lines):
-        return [Piece(text, "")]
+        return [TextPiece(text, "")]
     # The lexer takes quadratic time on lines of blanks.
     text = "\n".join(line.rstrip() for line in lines)
     tokens = PythonLexer(ensurenl=False, stripnl=False).get_tokens(text)
-    return list(_joined(Piece(value, _class_of(kind)) for kind, value in tokens))
+    return list(_joined(TextPiece(value, _class_of(kind)) for kind, value in tokens))
 
 
 def _class_of(kind: _TokenType) -> str:
     return next((style for parent, style in _CLASSES if kind in parent), "")
 
 
-def different_pieces(first: str, second: str) -> tuple[list[Piece], list[Piece]]:
+def different_pieces(first: str, second: str) -> tuple[list[TextPiece], list[TextPiece]]:
     """Return two texts in pieces. A piece that only one of them has has the style `differs`.
 
     The common pieces are a longest common subsequence of words (Hyyrö 2004: one row of the table is one integer). Time is
     proportional to the product of both numbers of words / 64. Texts of more than `MAX_WORDS` words are not compared.
 
     >>> different_pieces("a big dog", "a dog")[0]
-    [Piece(text='a ', style=''), Piece(text='big ', style='differs'), Piece(text='dog', style='')]
+    [TextPiece(text='a ', style=''), TextPiece(text='big ', style='differs'), TextPiece(text='dog', style='')]
     """
     texts = [shown_text(text) for text in (first, second)]
     words = [_WORD.findall(text) for text in texts]
     if any(len(text) > MAX_CHARS for text in (first, second)) or max(map(len, words)) > MAX_WORDS:
-        return [Piece(texts[0], "")], [Piece(texts[1], "")]
+        return [TextPiece(texts[0], "")], [TextPiece(texts[1], "")]
     common = _common(*words)
     return _marked(words[0], common[0]), _marked(words[1], common[1])
 
@@ -102,19 +102,19 @@ def _common(first: Sequence[str], second: Sequence[str]) -> tuple[set[int], set[
     return found
 
 
-def _marked(words: Sequence[str], common: set[int]) -> list[Piece]:
-    return list(_joined(Piece(word, "" if index in common else "differs") for index, word in enumerate(words)))
+def _marked(words: Sequence[str], common: set[int]) -> list[TextPiece]:
+    return list(_joined(TextPiece(word, "" if index in common else "differs") for index, word in enumerate(words)))
 
 
-def _joined(pieces: Iterator[Piece]) -> Iterator[Piece]:
+def _joined(pieces: Iterator[TextPiece]) -> Iterator[TextPiece]:
     """Join neighbours of the same style."""
     texts: list[str] = []
     style = ""
     for piece in pieces:
         if piece.style != style and texts:
-            yield Piece("".join(texts), style)
+            yield TextPiece("".join(texts), style)
             texts = []
         style = piece.style
         texts.append(piece.text)
     if texts:
-        yield Piece("".join(texts), style)
+        yield TextPiece("".join(texts), style)

@@ -6,15 +6,15 @@ import random
 
 import pytest
 
-from tirjudge_pages.pieces import MAX_LINE_CHARS, MAX_WORDS, Piece, code_pieces, different_pieces
+from tirjudge_pages.pieces import MAX_LINE_CHARS, MAX_WORDS, TextPiece, code_pieces, different_pieces
 from tirjudge_pages.untrusted import MAX_CHARS, shown_text, shown_time
 
 
-def text_of(pieces: list[Piece]) -> str:
+def text_of(pieces: list[TextPiece]) -> str:
     return "".join(piece.text for piece in pieces)
 
 
-def same_words(pieces: list[Piece]) -> list[str]:
+def same_words(pieces: list[TextPiece]) -> list[str]:
     """The common part of a text whose words are single letters."""
     return [letter for piece in pieces if not piece.style for letter in piece.text]
 

@@ -204,11 +204,33 @@ async def test_pages_work_by_keyboard(browser: SharedBrowser, serve: Serve, list
                 await page.keyboard.press("Tab")
                 await page.keyboard.press("Enter")
                 await page.wait_for_url("**#labels")
-                assert "good <b>one</b>" in await page.locator("#labels + table").inner_text()
+                assert "good <b>one</b>" in await page.locator("#labels + div").inner_text()
                 await page.keyboard.press("u")
                 await page.wait_for_url("**/ui/judgments")
 
             await browser.visit(visit)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_pages_fit_a_phone(
+    browser: SharedBrowser, serve: Serve, listen: Any, tmp_path: Path, scheme: str
+) -> None:
+    async with serve([COUNTS, ENDS]) as (server, _):
+        judgment = await server.judge(responses=["x" * 2_000, "y " * 2_000])
+        path = f"/ui/judgments/{judgment.id}"
+        file = tmp_path / "page.html"
+        file.write_text((await server.client.get(f"{path}.html")).text)
+        async with listen(server.app) as url:
+
+            async def visit(page: Any) -> None:
+                for address in (f"{url}/", f"{url}{path}", file.as_uri()):
+                    await page.goto(address)
+                    await check_accessible(page)
+                    assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+                    assert await page.locator("h1").count() == 1
+
+            await browser.visit(visit, viewport={"width": 360, "height": 640}, color_scheme=scheme)
 
 
 HOSTILE = (

@@ -36,7 +36,7 @@ def start_session(database: Database, *, key: Key) -> str:
 
 
 def session_key_name(database: Database, *, token: str) -> str | None:
-    """Return the name of the key of a session. None: there is no such session, or it has ended.
+    """Return the name of the key of a session. None: the session does not exist, or it has ended.
 
     Raises:
         RecordsUnavailable: The database does not answer.

@@ -19,7 +19,7 @@ from tirjudge_pages.judgment import JudgmentView, LabelShown, LiveJudgment, RanA
 from tirjudge_server.access.authorization import check_scope
 from tirjudge_server.records.endpoints import as_record, check_replayable, find_judgment, replay_record
 from tirjudge_server.records.filters import STATUSES, UNLABELED, RecordFilter
-from tirjudge_server.records.labels import LABELS, MAX_NOTE_CHARS, GivenLabel
+from tirjudge_server.records.labels import LABELS, MAX_NOTE_CHARS, GivenLabel, StoredLabel
 from tirjudge_server.records.record import StoredJudgment
 from tirjudge_server.records.store import Records
 from tirjudge_server.service import JudgeService
@@ -64,29 +64,19 @@ def router(site: PageSite, *, service: JudgeService, records: Records) -> APIRou
         records: Holds the judgments.
     """
     site.links.append(NavLink(url=PATH, text="Judgments"))
+    pages = JudgmentPages(site, service=service, records=records)
     routes = site.router()
-    reads, labels, runs = (Depends(site.viewing(scope)) for scope in ("read", "label", RUN_SCOPE))
+    _add_reading(routes, pages, reads=Depends(site.viewing("read")))
+    _add_actions(routes, pages, labels=Depends(site.viewing("label")), runs=Depends(site.viewing(RUN_SCOPE)))
+    return routes
+
+
+def _add_reading(routes: APIRouter, pages: JudgmentPages, *, reads: Any) -> None:
+    records = pages.records
 
     @routes.get(PATH)
     async def judgments(request: Request, viewer: Viewer = reads) -> Response:
-        given = _given(request)
-        where = parse_filter(given)
-        after = request.query_params.get("after")
-        rows = await records.page(after=after, limit=PAGE_ROWS + 1, caller=viewer.seen, where=where)
-        more = {**given, "after": rows[PAGE_ROWS - 1].id} if len(rows) > PAGE_ROWS else None
-        return site.page(
-            request,
-            "judgments",
-            viewer=viewer,
-            rows=rows[:PAGE_ROWS],
-            given=given,
-            query=urlencode(given),
-            more=None if more is None else urlencode(more),
-            is_first=after is None,
-            choices=_CHOICES,
-            statuses=STATUSES,
-            sees_all=viewer.seen is None,
-        )
+        return await pages.listed(request, viewer=viewer)
 
     @routes.get(f"{PATH}.csv")
     async def export(request: Request, viewer: Viewer = reads) -> Response:
@@ -102,16 +92,20 @@ def router(site: PageSite, *, service: JudgeService, records: Records) -> APIRou
 
     @routes.get(PATH + "/{judgment_id}.html")
     async def as_file(request: Request, judgment_id: str, viewer: Viewer = reads) -> Response:
-        record = await find_judgment(request, judgment_id=judgment_id, records=records)
-        html = render_page(
-            "judgment", frame=PageFrame(is_file=True), view=JudgmentView.of_record(as_record(record)), live=None
-        )
+        record = as_record(await find_judgment(request, judgment_id=judgment_id, records=records))
+        frame, view = PageFrame(is_file=True), JudgmentView.of_record(record)
         headers = {"Content-Disposition": f'attachment; filename="{record.id}.html"'}
-        return Response(html, media_type="text/html", headers=headers)
+        return Response(
+            render_page("judgment", frame=frame, view=view, live=None), media_type="text/html", headers=headers
+        )
 
     @routes.get(PATH + "/{judgment_id}")
     async def judgment(request: Request, judgment_id: str, viewer: Viewer = reads) -> Response:
-        return await page(request, judgment_id, viewer=viewer)
+        return await pages.judgment(request, judgment_id, viewer=viewer)
+
+
+def _add_actions(routes: APIRouter, pages: JudgmentPages, *, labels: Any, runs: Any) -> None:
+    records = pages.records
 
     @routes.post(PATH + "/{judgment_id}/labels")
     async def label(request: Request, judgment_id: str, viewer: Viewer = labels) -> Response:
@@ -123,30 +117,52 @@ def router(site: PageSite, *, service: JudgeService, records: Records) -> APIRou
     @routes.post(PATH + "/{judgment_id}/programs/{rollout}/{turn}")
     async def run(request: Request, judgment_id: str, rollout: int, turn: int, viewer: Viewer = runs) -> Response:
         _check_reads(viewer)
-        service.draining.check()
-        record = await find_judgment(request, judgment_id=judgment_id, records=records)
-        check_replayable(record)
-        work = replay_record(record, service=service, records=records, only=(rollout, turn))
-        async with service.draining.limit():
-            replayed = await while_connected(request.receive, work)
-        if not replayed.programs:
-            message = f"turn: rollout {rollout}, turn {turn} of {judgment_id} ran no program"
-            raise Refused(invalid(message, param="turn", code="no_program"), status=404)
-        found = replayed.programs[0]
-        again = RanAgain(
-            rollout=rollout,
-            turn=turn,
-            result=found.result,
-            outcome=found.replayed_outcome,
-            output=found.replayed_output,
-            reason=found.reason,
-        )
-        return await page(request, judgment_id, viewer=viewer, again=again)
+        again = await pages.run_again(request, judgment_id, rollout=rollout, turn=turn)
+        return await pages.judgment(request, judgment_id, viewer=viewer, again=again)
 
-    async def page(request: Request, judgment_id: str, *, viewer: Viewer, again: RanAgain | None = None) -> Response:
+
+class JudgmentPages:
+    """The pages of recorded judgments. The arguments are as for `router`."""
+
+    def __init__(self, site: PageSite, *, service: JudgeService, records: Records) -> None:
+        self.site = site
+        self.service = service
+        self.records = records
+
+    async def listed(self, request: Request, *, viewer: Viewer) -> Response:
+        """Answer with the list of judgments that meet the filters of a request."""
+        given, after = _given(request), request.query_params.get("after")
+        where = parse_filter(given)
+        rows = await self.records.page(after=after, limit=PAGE_ROWS + 1, caller=viewer.seen, where=where)
+        more = urlencode({**given, "after": rows[PAGE_ROWS - 1].id}) if len(rows) > PAGE_ROWS else None
+        return self.site.page(
+            request,
+            "judgments",
+            viewer=viewer,
+            rows=rows[:PAGE_ROWS],
+            given=given,
+            query=urlencode(given),
+            more=more,
+            is_first=after is None,
+            choices=_CHOICES,
+            statuses=STATUSES,
+            sees_all=viewer.seen is None,
+        )
+
+    async def judgment(
+        self, request: Request, judgment_id: str, *, viewer: Viewer, again: RanAgain | None = None
+    ) -> Response:
+        """Answer with the page of a judgment.
+
+        Args:
+            request: Its query has the filters of the list.
+            judgment_id: Id of the judgment.
+            viewer: The reader.
+            again: A program that ran again. None: none.
+        """
         given = _given(request)
-        record = await find_judgment(request, judgment_id=judgment_id, records=records)
-        newer, older = await records.neighbours(record.seq, caller=viewer.seen, where=parse_filter(given))
+        record = await find_judgment(request, judgment_id=judgment_id, records=self.records)
+        newer, older = await self.records.neighbours(record.seq, caller=viewer.seen, where=parse_filter(given))
         query = f"?{urlencode(given)}" if given else ""
         live = LiveJudgment(
             path=f"{PATH}/{record.id}",
@@ -155,18 +171,43 @@ def router(site: PageSite, *, service: JudgeService, records: Records) -> APIRou
             newer=None if newer is None else f"{PATH}/{newer}{query}",
             older=None if older is None else f"{PATH}/{older}{query}",
             may_label=viewer.may("label"),
-            may_run=viewer.may(RUN_SCOPE) and service.judge.sandbox is not None,
-            labels=[
-                LabelShown(
-                    label=each.label, best=each.best, note=each.note, caller=each.caller, created_ms=each.created_ms
-                )
-                for each in await records.labels(record.id)
-            ],
+            may_run=viewer.may(RUN_SCOPE) and self.service.judge.sandbox is not None,
+            labels=[_shown(label) for label in await self.records.labels(record.id)],
             again=again,
         )
-        return site.page(request, "judgment", viewer=viewer, view=JudgmentView.of_record(as_record(record)), live=live)
+        view = JudgmentView.of_record(as_record(record))
+        return self.site.page(request, "judgment", viewer=viewer, view=view, live=live)
 
-    return routes
+    async def run_again(self, request: Request, judgment_id: str, *, rollout: int, turn: int) -> RanAgain:
+        """Run a program of a judgment again.
+
+        Raises:
+            Refused: 404, the judgment or the program does not exist; or as `replay_record`.
+        """
+        self.service.draining.check()
+        record = await find_judgment(request, judgment_id=judgment_id, records=self.records)
+        check_replayable(record)
+        work = replay_record(record, service=self.service, records=self.records, only=(rollout, turn))
+        async with self.service.draining.limit():
+            replayed = await while_connected(request.receive, work)
+        if not replayed.programs:
+            message = f"turn: rollout {rollout}, turn {turn} of {judgment_id} ran no program"
+            raise Refused(invalid(message, param="turn", code="no_program"), status=404)
+        found = replayed.programs[0]
+        return RanAgain(
+            rollout=rollout,
+            turn=turn,
+            result=found.result,
+            outcome=found.replayed_outcome,
+            output=found.replayed_output,
+            reason=found.reason,
+        )
+
+
+def _shown(label: StoredLabel) -> LabelShown:
+    return LabelShown(
+        label=label.label, best=label.best, note=label.note, caller=label.caller, created_ms=label.created_ms
+    )
 
 
 def _check_reads(viewer: Viewer) -> None:
