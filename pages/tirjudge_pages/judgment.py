@@ -84,7 +84,7 @@ class OrderShown:
     choice: int | None
     """Index of the response with most votes. None: a tie, or no verdict."""
     is_other: bool
-    """Whether the order leads to another response than the verdict."""
+    """Whether the order leads to a different response from the verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
