@@ -19,7 +19,7 @@ test: check
 
 # Every test; then the fast tests of the core, the server and the harness on the newest supported Python.
 test-all: check
-	tests/postgres.sh $(PYTEST) --durations=10
+	tests/chromium.sh tests/postgres.sh $(PYTEST) --durations=10
 	tests/newest_python.sh
 
 check: $(VENV)/.developing

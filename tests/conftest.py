@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -16,6 +16,9 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from tests.waiting import until
 from tirjudge_sandbox import SandboxPool
+
+if TYPE_CHECKING:  # needs Playwright
+    from tests.browser import SharedBrowser
 
 GROUPS = {"tests/vllm/": "vllm", "tests/training/test_verl.py": "verl", "tests/ray/": "ray"}
 """Path of tests -> their group."""
@@ -74,6 +77,17 @@ async def pool() -> AsyncIterator[SandboxPool]:
     """A real sandbox of two slots."""
     async with SandboxPool(slots=2) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[SharedBrowser]:
+    """A real browser that all tests share."""
+    from tests.browser import chromium_path, shared_browser
+
+    if chromium_path() is None:
+        pytest.skip("Chromium is not installed; tests/chromium.sh installs it")
+    with shared_browser() as shared:
+        yield shared
 
 
 @pytest.fixture(scope="session")

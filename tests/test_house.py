@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[1]
 ROOMS = {
     "tirjudge": "judge",
     "tirjudge_web": "web",
+    "tirjudge_pages": "pages",
     "tirjudge_sandbox": "sandbox",
     "tirjudge_evidence": "evidence",
     "tirjudge_server": "server",
@@ -19,11 +20,12 @@ ROOMS = {
 MAY_IMPORT = {
     "tirjudge": set[str](),
     "tirjudge_web": {"tirjudge"},
+    "tirjudge_pages": {"tirjudge"},
     "tirjudge_sandbox": {"tirjudge", "tirjudge_web"},
     "tirjudge_evidence": {"tirjudge", "tirjudge_sandbox"},
-    "tirjudge_server": {"tirjudge", "tirjudge_web", "tirjudge_sandbox", "tirjudge_evidence"},
-    "tirjudge_harness": {"tirjudge", "tirjudge_sandbox", "tirjudge_evidence"},
-    "tirjudge_training": {"tirjudge", "tirjudge_sandbox", "tirjudge_evidence"},
+    "tirjudge_server": {"tirjudge", "tirjudge_web", "tirjudge_pages", "tirjudge_sandbox", "tirjudge_evidence"},
+    "tirjudge_harness": {"tirjudge", "tirjudge_pages", "tirjudge_sandbox", "tirjudge_evidence"},
+    "tirjudge_training": {"tirjudge", "tirjudge_pages", "tirjudge_sandbox", "tirjudge_evidence"},
 }
 MAX_FUNCTION_LINES = 60
 """Maximum number of lines of a function, without its docstring."""

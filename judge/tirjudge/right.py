@@ -109,6 +109,19 @@ def choices_by_order(decisions: Sequence[Decision], responses: Sequence[int]) ->
     return [_majority(votes) for votes in decided_by_order(decisions, responses).values()]
 
 
+def differ(choices: Sequence[int | None]) -> bool:
+    """Whether the orders lead to different responses. A tie is not a response."""
+    return len({choice for choice in choices if choice not in (None, TIED)}) > 1
+
+
+def is_flipped(judgment: Judgment) -> bool:
+    """Whether two orders of the same responses lead to different responses."""
+    if judgment.mode.scores_each:
+        return False
+    shown = sorted({index for rollout in judgment.rollouts for index in rollout.order})
+    return differ(choices_by_order(decisions_of(judgment, asked=shown), shown))
+
+
 def over_orders(results: Sequence[Result], *, counting: ScoringRule) -> tuple[Result, float]:
     """Combine the results of all orders of a comparison, in the order of judging, into its result and its credit."""
     credits = {"right": 1.0, "wrong": 0.0, "tie": counting.tie, "none": counting.no_verdict}

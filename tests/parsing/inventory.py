@@ -32,6 +32,7 @@ from tirjudge.strategies import STRATEGIES
 from tirjudge.strategies.base import Contest, rank
 from tirjudge.types import ChatMessage, JudgeRequest, Mode, Rollout, StopReason
 from tirjudge.verdict import Vote, pointwise_verdict
+from tirjudge.visible import visible
 from tirjudge_evidence.checks.response_json import fenced_block
 from tirjudge_evidence.inside.documents import passages_of
 from tirjudge_evidence.inside.sparql_text import check_query
@@ -45,7 +46,7 @@ from tirjudge_harness.forging.responses import forged
 from tirjudge_harness.forging.techniques import techniques_named
 from tirjudge_harness.own_data.cells import is_structured
 from tirjudge_harness.row_files import read_rows
-from tirjudge_harness.showing.visible import shortened, visible
+from tirjudge_harness.showing.shortening import shortened
 from tirjudge_harness.sources import Collection
 from tirjudge_sandbox.candidate import code_in
 from tirjudge_sandbox.levels import IsolationLevel
@@ -699,8 +700,11 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge_harness.own_data.labels:_COMPARED": "repeats of at most three characters",
     "tirjudge_harness.own_data.labels:_index_of": "labels of at most MAX_LABEL_CHARS characters",
     "tirjudge_harness.own_data.mapping:label_values_of": "options of the command",
-    "tirjudge_harness.showing.visible:shortened": Case(shortened, LINES | runs("\n", "\r\n", "x")),
-    "tirjudge_harness.showing.visible:visible": Case(visible, ODD | runs("\x1b[31m", "\u202e")),
+    "tirjudge_harness.showing.shortening:shortened": Case(shortened, LINES | runs("\n", "\r\n", "x")),
+    "tirjudge_pages.judgment:JudgmentView.timeline": "at most MAX_ITEMS rollouts, and MAX_TURNS turns in all",
+    "tirjudge_pages.pieces:_WORD": "at most MAX_CHARS characters; each alternative begins with another kind of character",
+    "tirjudge_pages.pieces:module": "at most MAX_CHARS characters, in lines of at most MAX_LINE_CHARS",
+    "tirjudge.visible:visible": Case(visible, ODD | runs("\x1b[31m", "\u202e")),
     "tirjudge_harness.row_sampling:shares_of": _OURS,
     "tirjudge_harness.row_sampling:sample": _OURS,
     "tirjudge_harness.reports.formats:_md": "a single character class",

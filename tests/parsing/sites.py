@@ -12,6 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 PACKAGES = {
     "tirjudge": "judge",
+    "tirjudge_pages": "pages",
     "tirjudge_sandbox": "sandbox",
     "tirjudge_evidence": "evidence",
     "tirjudge_server": "server",
@@ -21,7 +22,9 @@ PACKAGES = {
 SEARCHES = frozenset({"find", "rfind", "index", "rindex", "partition", "rpartition"})
 """String methods that scan a text. In a loop, they can scan it repeatedly."""
 
-LIBRARIES = frozenset({"difflib", "langdetect", "math_verify", "nltk", "punkt", "rapidfuzz", "regex", "sympy"})
+LIBRARIES = frozenset(
+    {"difflib", "langdetect", "math_verify", "nltk", "punkt", "pygments", "rapidfuzz", "regex", "sympy"}
+)
 """Packages that can take quadratic time, or that use patterns internally."""
 
 _LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)

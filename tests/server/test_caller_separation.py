@@ -50,6 +50,7 @@ STORES = {
     "access.keys.create_key": "an operator's command",
     "access.keys.load_keys": "reads all keys, for `Access`",
     "access.keys.revoke_key": "an operator's command",
+    "access.sessions.session_key_name": "found by the digest of a session, which only its browser has",
     # Judgments in flight.
     "accounts.CallerAccounts._by_caller": SEPARATES + "test_function_calls_are_counted_per_caller",
     "admission.Admission._running": SEPARATES + "a counter of callers",
@@ -103,6 +104,9 @@ STORES = {
     "records.replayed_calls.ReplayedCalls._present": "functions that the operator enabled",
     "records.store._BY_CONTENT": SEPARATES + "test_recorded_judgment_is_reused_for_its_caller_only",
     "records.store._BY_IDEMPOTENCY": SEPARATES + "test_idempotency_keys_are_separate_per_caller",
+    "records.labels.labels_of": "found by the id of a judgment that the reader may read",
+    "records.labels.labeled_rows": "an operator's command",
+    "records.store.Records.neighbours": SEPARATES + "the caller of the list",
     "records.store.Records.page": SEPARATES + "test_records_are_visible_to_their_caller_only",
     "records.account_page._template": "a template file",
     "records.store.find_record": OWNED + "test_records_are_visible_to_their_caller_only",

@@ -7,11 +7,17 @@ from typing import Annotated
 
 import typer
 
-from tirjudge_harness.options import AsJson
+from tirjudge_harness.options import ApiKey, AsJson
 
 
 def show(
-    run: Annotated[Path, typer.Argument(help="Folder of a run, or an output file of `tirjudge judge`.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="Folder of a run, an output file of `tirjudge judge`, a file with one judgment, or the id of a judgment "
+            "that a server has on record."
+        ),
+    ],
     wrong: Annotated[bool, typer.Option("--wrong", help="Only items with a wrong comparison.")] = False,
     forced: Annotated[bool, typer.Option("--forced", help="Only items with a forced verdict.")] = False,
     flipped: Annotated[
@@ -26,6 +32,21 @@ def show(
     ] = None,
     texts: Annotated[bool, typer.Option(help="Read prompts and responses from the data.")] = True,
     full: Annotated[bool, typer.Option("--full", help="Print long texts whole.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Write self-contained HTML pages: FILE, or FILE-1, FILE-2, ... for several judgments.",
+        ),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url", envvar="TIRJUDGE_URL", help="URL of the server of an id. Default: http://127.0.0.1:8400."
+        ),
+    ] = None,
+    api_key: ApiKey = None,
     json: AsJson = False,
 ) -> None:
     """Print items of a run: prompt, responses, programs, outputs, verdict and label.
@@ -42,12 +63,23 @@ def show(
     from rich.console import Console
 
     from tirjudge_harness.showing.items import ItemFilter, read_items
+    from tirjudge_harness.showing.page import write_pages
     from tirjudge_harness.showing.printing import print_item
+    from tirjudge_harness.showing.records import ID_PREFIX, fetch_item, read_single
 
     wanted = ItemFilter(wrong=wrong, forced=forced, flipped=flipped, ids=tuple(id or ()), subset=subset)
-    found = wanted.of(read_items(run, data=data, with_texts=texts), source=run)
+    path = Path(run)
+    if run.startswith(ID_PREFIX) and not path.exists():
+        items = [fetch_item(run, url=url, api_key=api_key)]
+    else:
+        single = read_single(path) if path.is_file() else None
+        items = read_items(path, data=data, with_texts=texts) if single is None else [single]
+    found = wanted.of(items, source=path)
     shown = found[:limit]
-    if json:
+    if output is not None and shown:
+        for written in write_pages(shown, output):
+            typer.echo(written)
+    elif json:
         typer.echo(dumps([one.as_json() for one in shown]))
     else:
         console = Console()

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tirjudge.durable import parse_lines, whole_lines
-from tirjudge.right import choices_by_order, decisions_of
+from tirjudge.http.protocol import JudgmentRecord
+from tirjudge.right import choices_by_order, decisions_of, differ, is_flipped
 from tirjudge.types import ChatMessage, Judgment, label_of
-from tirjudge.verdict import TIED
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.items import InputError, JudgeItem, JudgeSettings, read_tasks
 from tirjudge_harness.output import OutputRecord
@@ -59,6 +59,8 @@ class ShownItem:
     """Whether two orders of the same responses lead to different responses."""
     error: str | None = None
     """Error of a failed item. None: no error."""
+    record: JudgmentRecord | None = None
+    """Record of a server. None: the item is from a run or an output file."""
 
     def as_json(self) -> dict[str, Any]:
         """Return all fields as JSON data."""
@@ -176,7 +178,7 @@ def _of_example(
         rating=outline.facts.get(RATING),
         result=next((result for result in RESULTS if result in found), None),
         forced=any(decision.forced for decision in one.decisions),
-        flipped=any(_differ(choices_by_order(one.decisions, compared)) for compared in set(named)),
+        flipped=any(differ(choices_by_order(one.decisions, compared)) for compared in set(named)),
     )
 
 
@@ -219,7 +221,7 @@ def item_of(judgment: Judgment, **fields: Any) -> ShownItem:
     return ShownItem(
         judgments=(AskedJudgment(responses=shown, judgment=judgment),),
         forced=any(decision.forced for decision in decisions),
-        flipped=_differ(choices_by_order(decisions, shown)),
+        flipped=is_flipped(judgment),
         **fields,
     )
 
@@ -232,8 +234,3 @@ def _result(record: OutputRecord, judgment: Judgment) -> str | None:
     if judgment.verdict.status == "tie":
         return "tie"
     return {0.0: "wrong", 1.0: "right"}.get(record.correct, "tie")
-
-
-def _differ(choices: Sequence[int | None]) -> bool:
-    """Whether the orders lead to different responses. A tie is not a response."""
-    return len({choice for choice in choices if choice not in (None, TIED)}) > 1

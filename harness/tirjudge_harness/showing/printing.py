@@ -10,8 +10,9 @@ from rich.rule import Rule
 from rich.text import Text
 
 from tirjudge.types import Judgment, RolloutRecord, TurnRecord, Verdict, label_of, prompt_text
+from tirjudge.visible import visible
 from tirjudge_harness.showing.items import AskedJudgment, ShownItem
-from tirjudge_harness.showing.visible import shortened, visible
+from tirjudge_harness.showing.shortening import shortened
 
 
 def print_item(item: ShownItem, *, console: Console, full: bool) -> None:

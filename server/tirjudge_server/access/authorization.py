@@ -21,6 +21,7 @@ from tirjudge.http.protocol import invalid
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_server.access.keys import SCOPES, Key, digest_of, load_keys
 from tirjudge_server.access.limits import KeyLimits
+from tirjudge_server.access.sessions import session_key_name
 from tirjudge_server.call import Call
 from tirjudge_server.records.database import Database
 from tirjudge_web.errors import Refused
@@ -43,7 +44,7 @@ class Access:
     """
 
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self.database = database
         self._by_digest: Mapping[str, Key] = {}
         self._limits: dict[str, KeyLimits] = {}
         self._loaded_at = 0.0
@@ -60,7 +61,7 @@ class Access:
         Raises:
             RecordsUnavailable: The database does not answer.
         """
-        found = await asyncio.to_thread(load_keys, self._database)
+        found = await asyncio.to_thread(load_keys, self.database)
         self._by_digest = {key.digest: key for key in found}
         self._loaded_at = monotonic()
 
@@ -80,18 +81,38 @@ class Access:
         given = key_of(headers.get("authorization", "")) or headers.get("x-api-key", "")
         if not given:
             raise invalid_key(None)
+        return check_scope(await self.valid_key(given), scope=scope)
+
+    async def valid_key(self, given: str) -> Key:
+        """Return the key of a secret that a caller gave.
+
+        Raises:
+            Refused: 401, the key is invalid, expired or revoked.
+        """
         digest = digest_of(given)
         if digest not in self._by_digest:
             await asyncio.shield(self._refresh(MISS_REFRESH_S))
-        key = self._by_digest.get(digest)
-        if key is None:
-            raise invalid_key("invalid API key")
-        if ended := key.ended(now_ms=time.time_ns() // 1_000_000):
-            raise invalid_key(f"{ended} API key")
-        if not key.may(scope):
-            message = f"key: {key.name} lacks the scope {scope}, which this endpoint requires"
-            raise Refused(invalid(message, param=None, code="missing_scope"), status=403)
-        return key
+        return _valid(self._by_digest.get(digest))
+
+    async def key_of_session(self, token: str | None, *, scope: str | None) -> Key | None:
+        """Return the valid key of a session of pages; None: callers need no key.
+
+        Args:
+            token: Token of the session. None: the browser has none.
+            scope: Scope that the key must have. None: any scope.
+
+        Raises:
+            Refused: 401, the session has ended, or its key has; 403, the key lacks the scope.
+            RecordsUnavailable: The database does not answer.
+        """
+        self._refresh(REFRESH_S)
+        if not self.is_guarded:
+            return None
+        name = None if token is None else await asyncio.to_thread(session_key_name, self.database, token=token)
+        if name is None:
+            raise invalid_key("log in again")
+        key = _valid(next((key for key in self._by_digest.values() if key.name == name), None))
+        return key if scope is None else check_scope(key, scope=scope)
 
     def limits_of(self, key: Key) -> KeyLimits:
         """Return the limits of a key, with their current use."""
@@ -129,6 +150,30 @@ class Access:
             self._loading = None
 
 
+def _valid(key: Key | None) -> Key:
+    """
+    Raises:
+        Refused: 401, the key is unknown, expired or revoked.
+    """
+    if key is None:
+        raise invalid_key("invalid API key")
+    if ended := key.ended(now_ms=time.time_ns() // 1_000_000):
+        raise invalid_key(f"{ended} API key")
+    return key
+
+
+def check_scope(key: Key, *, scope: str) -> Key:
+    """Return the key.
+
+    Raises:
+        Refused: 403, the key lacks the scope.
+    """
+    if not key.may(scope):
+        message = f"key: {key.name} lacks the scope {scope}, which this endpoint requires"
+        raise Refused(invalid(message, param=None, code="missing_scope"), status=403)
+    return key
+
+
 def needs(scope: str) -> Callable[[Request], Awaitable[None]]:
     """Return a FastAPI dependency that requires a key with a scope, and applies the key's limits.
 
@@ -157,4 +202,9 @@ def needs(scope: str) -> Callable[[Request], Awaitable[None]]:
 def seen_by(request: Request) -> str | None:
     """Return the caller whose records a request may read; None: the records of all callers."""
     key: Key | None = getattr(request.state, "key", None)
-    return None if key is None or key.may("admin") else key.name
+    return records_of(key)
+
+
+def records_of(key: Key | None) -> str | None:
+    """Return the caller whose records a key may read; None: the records of all callers."""
+    return None if key is None or key.may("audit") else key.name

@@ -28,7 +28,7 @@ def create(
     name: Annotated[str, typer.Argument(help="Name of the caller in records.")],
     scope: Annotated[
         list[str] | None,
-        typer.Option(help="judge, reward, read or admin; may be repeated; default: judge, reward, read."),
+        typer.Option(help="judge, reward, read, label, audit or admin; may be repeated; default: judge, reward, read."),
     ] = None,
     rpm: Annotated[int | None, typer.Option(min=1, help="Maximum requests per minute.")] = None,
     tpm: Annotated[int | None, typer.Option(min=1, help="Maximum tokens per minute.")] = None,

@@ -20,13 +20,15 @@ from tirjudge.errors import TirjudgeError
 from tirjudge_server.records.database import Database
 from tirjudge_server.records.schema import keys
 
-SCOPES = ("judge", "reward", "read", "admin")
+SCOPES = ("judge", "reward", "read", "label", "audit", "admin")
 """The scopes of keys.
 
 - `judge`: judgments and batches.
 - `reward`: the endpoints for trainers.
 - `read`: the caller's own records, and information about the server.
-- `admin`: all of these, the records of all callers, and reloading the weights.
+- `label`: labels of people on the judgments that the key may read.
+- `audit`: with `read`, the records of all callers.
+- `admin`: all of these, and reloading the weights.
 """
 
 KEY_PREFIX = "tj_"

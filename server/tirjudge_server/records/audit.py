@@ -10,6 +10,7 @@ from sqlalchemy import Connection, CursorResult, Row, select
 
 from tirjudge_server.records.chain import record_hash
 from tirjudge_server.records.database import Database
+from tirjudge_server.records.record import flags_of, record_of
 from tirjudge_server.records.schema import chain_head, records
 from tirjudge_server.records.sealing import Sealed, load
 
@@ -73,9 +74,9 @@ class _Walk:
         if record_hash(row, kind=row.kind, content=content) != row.hash:
             return "it was changed after it was stored"
         self.length, self.head = row.seq, row.hash
-        return self._judgment(row, content=content) if row.kind == "judgment" else self._erasure(content)
+        return self._erasure(content) if row.kind == "erasure" else self._erasable(row, content=content)
 
-    def _judgment(self, row: Row[Any], *, content: Sealed) -> str | None:
+    def _erasable(self, row: Row[Any], *, content: Sealed) -> str | None:
         erased = frozenset(content.erased) - frozenset(content.withheld)
         if erased:
             self.erased_later.append((row.seq, row.id, erased))
@@ -103,8 +104,14 @@ class _Walk:
 def _false_copies(row: Row[Any], content: Sealed) -> Iterator[str]:
     """Yield the columns whose values differ from the content that they copy."""
     values = content.values
+    if row.kind == "label":
+        truth = {"about": values["judgment"], "human": values["label"], "caller": values.get("caller")}
+        return (name for name, value in truth.items() if getattr(row, name) != value)
     judgment = values["judgment"]
-    truth = {
+    flags = flags_of(record_of(row).judgment)
+    if "turns" not in values or row.tool_error is None:
+        del flags["tool_error"]
+    truth = flags | {
         "caller": values.get("caller"),
         "dialect": values["dialect"],
         "mode": judgment["mode"],

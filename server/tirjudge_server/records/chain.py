@@ -31,10 +31,10 @@ class ChainEntry:
     """A record to append to the chain."""
 
     kind: str
-    """"judgment" or "erasure"."""
+    """"judgment", "label" or "erasure"."""
     content: Sealed
     id: str = field(default_factory=lambda: f"era_{uuid.uuid4().hex}")
-    columns: Mapping[str, str | None] = field(default_factory=dict)
+    columns: Mapping[str, str | bool | None] = field(default_factory=dict)
     """Other columns of its row, which serve for look-ups."""
 
 
@@ -43,7 +43,7 @@ def record_hash(row: Any, *, kind: str, content: Sealed) -> str:
 
     Args:
         row: An object with `seq`, `id`, `created_ms` and `previous`.
-        kind: "judgment" or "erasure".
+        kind: "judgment", "label" or "erasure".
         content: Content of the record.
     """
     hashed = {name: getattr(row, name) for name in ("seq", "id", "created_ms", "previous")}
@@ -74,7 +74,7 @@ class Chain:
             "created_ms": time.time_ns() // 1_000_000,
             "previous": self._hash,
             "content": entry.content.dump(),
-            "pruned": entry.kind != "judgment",
+            "pruned": entry.kind == "erasure",
             **dict.fromkeys(COPIES),
             **entry.columns,
         }
@@ -102,5 +102,6 @@ def appending(database: Database) -> Iterator[Chain]:
         chain.flush()
 
 
-COPIES = ("caller", "dialect", "mode", "model", "status", "cache_key", "idempotency", "body")
+COPIES = ("caller", "dialect", "mode", "model", "status", "label", "forced", "flipped", "basis", "tool_error", "human",
+          "about", "cache_key", "idempotency", "body")  # fmt: skip
 """Columns of a row that its hash does not cover."""

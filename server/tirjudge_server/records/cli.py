@@ -114,6 +114,26 @@ def explain(
             file.write(text + "\n")
 
 
+@app.command("labels")
+def labels(
+    output: Annotated[Path | None, typer.Option(help="File to write; default: standard output.")] = None,
+    records: RecordsUrl = None,
+) -> None:
+    """Write the judgments that people labeled as rows of JSON, for `tirjudge bench run --data FILE.jsonl`."""
+    from tirjudge.durable import private
+    from tirjudge_server.records.database import opened
+    from tirjudge_server.records.labels import labeled_rows
+
+    with opened(records) as database:
+        lines = (json.dumps(row, ensure_ascii=False) for row in labeled_rows(database))
+        if output is None:
+            for line in lines:
+                typer.echo(line)
+        else:
+            with open(output, "w", encoding="utf-8", opener=private) as file:
+                file.writelines(f"{line}\n" for line in lines)
+
+
 @app.command("erase")
 def erase(
     judgment_id: Annotated[str, typer.Argument(help="jdg_...")],

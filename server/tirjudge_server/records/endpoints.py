@@ -82,7 +82,7 @@ def router(service: JudgeService, *, records: Records) -> APIRouter:
     @routes.get("/v1/judgments/{judgment_id}", responses=error_responses(_DAMAGED))
     async def judgment(request: Request, judgment_id: str) -> JudgmentRecord:
         """Return a recorded judgment: the request, the judge's turns and programs, and the verdict."""
-        return _shown(await _find(request, judgment_id=judgment_id, records=records))
+        return as_record(await find_judgment(request, judgment_id=judgment_id, records=records))
 
     @routes.post(
         "/v1/judgments/{judgment_id}/replay",
@@ -97,16 +97,16 @@ def router(service: JudgeService, *, records: Records) -> APIRouter:
     async def replayed(request: Request, judgment_id: str) -> Replay:
         """Run the programs of a judgment again, and compare their output with the recorded output."""
         service.draining.check()
-        record = await _find(request, judgment_id=judgment_id, records=records)
-        _check_replayable(record)
-        work = _replay(record, service=service, records=records)
+        record = await find_judgment(request, judgment_id=judgment_id, records=records)
+        check_replayable(record)
+        work = replay_record(record, service=service, records=records)
         async with service.draining.limit():
             return await while_connected(request.receive, work)
 
     return routes
 
 
-async def _find(request: Request, *, judgment_id: str, records: Records) -> StoredJudgment:
+async def find_judgment(request: Request, *, judgment_id: str, records: Records) -> StoredJudgment:
     """Read a record.
 
     Raises:
@@ -123,8 +123,17 @@ async def _find(request: Request, *, judgment_id: str, records: Records) -> Stor
     return record
 
 
-async def _replay(record: StoredJudgment, *, service: JudgeService, records: Records) -> Replay:
-    """
+async def replay_record(
+    record: StoredJudgment, *, service: JudgeService, records: Records, only: tuple[int, int] | None = None
+) -> Replay:
+    """Run the programs of a judgment again.
+
+    Args:
+        record: The judgment.
+        service: Has the sandbox and the functions.
+        records: Has the versions of this server.
+        only: Index of a rollout and of a turn in it: only this program runs. None: all.
+
     Raises:
         Refused: 400, this server has no sandbox, or does not know the format; 409, a store of evidence is another one.
     """
@@ -143,6 +152,7 @@ async def _replay(record: StoredJudgment, *, service: JudgeService, records: Rec
             format=format,
             tokenizer=service.judge.engine.tokenizer,
             versions=records.versions,
+            only=only,
         )
     except StoreChanged as error:
         raise Refused(
@@ -150,8 +160,9 @@ async def _replay(record: StoredJudgment, *, service: JudgeService, records: Rec
         ) from error
 
 
-def _check_replayable(record: StoredJudgment) -> None:
-    """
+def check_replayable(record: StoredJudgment) -> None:
+    """Check that a judgment can be replayed.
+
     Raises:
         Refused: 410, fields that a replay needs are erased.
     """
@@ -160,7 +171,8 @@ def _check_replayable(record: StoredJudgment) -> None:
         raise Refused(invalid(message, param="judgment_id", code="judgment_erased"), status=410)
 
 
-def _shown(record: StoredJudgment) -> JudgmentRecord:
+def as_record(record: StoredJudgment) -> JudgmentRecord:
+    """Return a record as it is sent to clients."""
     return JudgmentRecord(
         id=record.id,
         created_ms=record.created_ms,

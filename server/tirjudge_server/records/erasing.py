@@ -29,12 +29,12 @@ def check_erasable(fields: Collection[str]) -> None:
 
 
 def erase(chain: Chain, *, judgment_id: str, fields: Collection[str]) -> bool:
-    """Erase fields of one judgment. Return False if no such judgment exists.
+    """Erase fields of one judgment, or of one label by its id. Return False if there is none.
 
     The function calls are erased too if they may have texts of these fields. The idempotency key of the judgment stays in
     use: later requests with this key are refused.
     """
-    chosen = select(records).where(records.c.id == judgment_id, records.c.kind == "judgment")
+    chosen = select(records).where(records.c.id == judgment_id, records.c.kind.in_(("judgment", "label")))
     row = chain.connection.execute(chosen).one_or_none()
     if row is None:
         return False

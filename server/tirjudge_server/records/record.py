@@ -9,6 +9,7 @@ from importlib.metadata import version
 from typing import Any
 
 from tirjudge.judge import Judge
+from tirjudge.right import is_flipped
 from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_server.call import Call
 from tirjudge_server.coalescing import NOT_JUDGED
@@ -34,11 +35,12 @@ ERASABLE = (
     "conflicts",
     "stores",
     "reasons",
+    "note",
     "caller",
     "request_id",
 )
 """Fields that can be withheld or erased: texts of the request, texts of the model, function calls with the claims that rest
-on them, reasons of checks, and the caller's identity."""
+on them, reasons of checks, notes of labels, and the caller's identity."""
 
 _TEXTS = frozenset(name for name in ERASABLE if name.startswith("request."))
 """Texts of the request. Reasons of checks may quote them."""
@@ -242,6 +244,24 @@ def record_of(row: Any) -> StoredJudgment:
         raise ValueError(f"the field {min(missing)} is missing")
     copied = {name: getattr(row, name) for name in ("seq", "id", "created_ms", "previous", "hash")}
     return StoredJudgment(**copied, content=content, values=values)
+
+
+def flags_of(judgment: Judgment, *, has_turns: bool = True) -> dict[str, Any]:
+    """Return the columns by which a judgment is filtered.
+
+    Args:
+        judgment: The judgment.
+        has_turns: Whether its turns are known. Without them, `tool_error` is None.
+    """
+    verdict = judgment.verdict
+    failed = any(not outcome.is_ok for rollout in judgment.rollouts for outcome in rollout.outcomes)
+    return {
+        "label": verdict.label,
+        "forced": verdict.forced,
+        "flipped": is_flipped(judgment),
+        "basis": verdict.basis,
+        "tool_error": failed if has_turns else None,
+    }
 
 
 def judged_content(request: JudgeRequest) -> dict[str, Any]:

@@ -90,6 +90,7 @@ async def replay(
     format: Format,
     tokenizer: Tokenizer,
     versions: Versions,
+    only: tuple[int, int] | None = None,
 ) -> Replay:
     """Run the programs of a judgment again.
 
@@ -100,6 +101,7 @@ async def replay(
         format: Format of the judgment.
         tokenizer: Tokenizer of the served model, whose control tokens were broken in the recorded outputs.
         versions: Versions of this server.
+        only: Index of a rollout and of a turn in it: only this program runs. None: all.
 
     Raises:
         StoreChanged: A store of evidence changed, or is not registered on this server.
@@ -125,6 +127,7 @@ async def replay(
         (i, k, rollout, turn, ReplayedCalls(turn.calls, offered=offered, present=functions))
         for i, rollout in enumerate(record.judgment.rollouts)
         for k, turn in programs(rollout)
+        if only in (None, (i, k))
     ]
     works = (run(rollout, turn, calls) for _, _, rollout, turn, calls in ran)
     results = await map_concurrently(works, num_at_once=MAX_RUNNING)

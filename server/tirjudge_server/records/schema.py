@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, String, Table, Text
 
-REVISION = "0001"
+REVISION = "0003"
 """Id of the latest migration. The tables are in the state after it."""
 
 NAMING = {
@@ -18,12 +18,16 @@ _Sequence = BigInteger().with_variant(Integer(), "sqlite")
 
 metadata = MetaData(naming_convention=NAMING)
 
+LISTED = ("kind", "seq", "id", "created_ms", "caller", "dialect", "mode", "model", "status", "label", "forced", "flipped",
+          "basis", "tool_error", "human")  # fmt: skip
+"""Columns of the list of judgments, in the order of their index."""
+
 records = Table(
     "records",
     metadata,
     # Covered by the hash:
     Column("seq", _Sequence, primary_key=True, autoincrement=False),  # 1, 2, 3, ...
-    Column("kind", String(16), nullable=False),  # "judgment" or "erasure"
+    Column("kind", String(16), nullable=False),  # "judgment", "label" or "erasure"
     Column("id", String(64), nullable=False, unique=True),
     Column("created_ms", BigInteger, nullable=False, index=True),
     Column("previous", String(64), nullable=False),  # hash of the previous record
@@ -35,12 +39,21 @@ records = Table(
     Column("mode", String(16)),
     Column("model", Text),
     Column("status", String(16)),
+    Column("label", Text),  # letter of the best response, or the score of the only response
+    Column("forced", Boolean),
+    Column("flipped", Boolean),  # whether two orders lead to different responses
+    Column("basis", String(16)),
+    Column("tool_error", Boolean),  # whether a program failed; NULL: not known, because the turns were erased before
+    Column("human", String(16)),  # of a label: what it says; of a judgment: what its latest label says
+    Column("about", String(64), index=True),  # of a label: id of its judgment
     # For finding earlier judgments; set to NULL when the content that they are derived from is erased:
     Column("cache_key", String(64), index=True),
     Column("idempotency", String(64), unique=True),  # hash of the caller and the idempotency key
     Column("body", String(64)),  # hash of the idempotency key and the request
     Column("pruned", Boolean, nullable=False),  # whether retention has no more fields to erase
     Index("ix_records_pruned", "pruned", "created_ms"),
+    # The list of judgments reads this index alone, for every combination of its filters, and never the content.
+    Index("ix_records_list", *LISTED),
 )
 
 chain_head = Table(
@@ -64,4 +77,12 @@ keys = Table(
     Column("created_ms", BigInteger, nullable=False),
     Column("expires_ms", BigInteger),
     Column("revoked_ms", BigInteger),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("digest", String(64), primary_key=True),  # SHA-256 of the session's token
+    Column("name", String(128), nullable=False),  # name of its key
+    Column("expires_ms", BigInteger, nullable=False, index=True),
 )

@@ -24,18 +24,21 @@ from tirjudge_server.coalescing import key_reused
 from tirjudge_server.records.chain import Chain, ChainEntry, appending
 from tirjudge_server.records.database import Database, open_database
 from tirjudge_server.records.erasing import check_erasable, erase, prune_some
+from tirjudge_server.records.filters import RecordFilter
 from tirjudge_server.records.group_commit import GroupCommitWriter
+from tirjudge_server.records.labels import GivenLabel, StoredLabel, append_label, label_entry, labels_of
 from tirjudge_server.records.record import (
     StoredJudgment,
     Versions,
     body_hash,
     content_key,
     fields_of,
+    flags_of,
     idempotency_hash,
     record_of,
     with_calls,
 )
-from tirjudge_server.records.schema import records
+from tirjudge_server.records.schema import LISTED, records
 from tirjudge_server.records.sealing import canonical, seal, sha256
 from tirjudge_web.errors import Refused
 
@@ -197,22 +200,27 @@ class Records:
 
         return await asyncio.to_thread(find)
 
-    async def page(self, *, after: str | None, limit: int, caller: str | None) -> list[Row[Any]]:
+    async def page(
+        self,
+        *,
+        after: str | None,
+        limit: int,
+        caller: str | None,
+        where: RecordFilter = RecordFilter(),  # noqa: B008 (it is frozen)
+    ) -> list[Row[Any]]:
         """Return rows of judgments, newest first, without their content.
 
         Args:
             after: Id of the last judgment of the previous page. None: the first page.
             limit: Maximum number of rows.
             caller: Only judgments of this caller. None: of all callers.
+            where: Further conditions.
 
         Raises:
             RecordsUnavailable: The records cannot be read.
             Refused: 404, `after` is not the id of a judgment of this caller.
         """
-        names = ("seq", "id", "created_ms", "caller", "dialect", "mode", "model", "status")
-        wanted = select(*(records.c[name] for name in names)).where(records.c.kind == "judgment")
-        if caller is not None:
-            wanted = wanted.where(records.c.caller == caller)
+        wanted = select(*(records.c[name] for name in LISTED)).where(*where.conditions(caller=caller))
 
         def find() -> list[Row[Any]]:
             with self.database.reading() as connection:
@@ -265,6 +273,54 @@ class Records:
                 return [record_of(row) for row in found]
 
         return await asyncio.to_thread(find)
+
+    async def neighbours(
+        self,
+        seq: int,
+        *,
+        caller: str | None,
+        where: RecordFilter = RecordFilter(),  # noqa: B008 (it is frozen)
+    ) -> tuple[str | None, str | None]:
+        """Return the ids of the next newer and the next older judgment of a list. None: there is none.
+
+        Args:
+            seq: Position of the judgment between them.
+            caller, where: As for `page`.
+
+        Raises:
+            RecordsUnavailable: The records cannot be read.
+        """
+        wanted = select(records.c.id).where(*where.conditions(caller=caller)).limit(1)
+
+        def find() -> tuple[str | None, str | None]:
+            with self.database.reading() as connection:
+                newer = wanted.where(records.c.seq > seq).order_by(records.c.seq)
+                older = wanted.where(records.c.seq < seq).order_by(records.c.seq.desc())
+                return connection.execute(newer).scalar(), connection.execute(older).scalar()
+
+        return await asyncio.to_thread(find)
+
+    async def label(self, given: GivenLabel) -> str:
+        """Store a label of a person. Return its id.
+
+        Raises:
+            RecordsUnavailable: The label was not stored.
+        """
+        entry = label_entry(given, withheld=self.policy.withheld)
+
+        def work(chain: Chain) -> str:
+            append_label(chain, entry)
+            return entry.id
+
+        return await self._writer.do(work)
+
+    async def labels(self, judgment_id: str) -> list[StoredLabel]:
+        """Return the labels of a judgment, newest first.
+
+        Raises:
+            RecordsUnavailable: The records cannot be read.
+        """
+        return await asyncio.to_thread(labels_of, self.database, judgment_id=judgment_id)
 
     async def prune_forever(self) -> None:
         """Erase judgments that have reached their retention age, every `PRUNING_S` seconds, until cancelled."""
@@ -351,6 +407,7 @@ class Records:
                 "mode": judgment.mode,
                 "model": judgment.model,
                 "status": judgment.verdict.status,
+                **flags_of(judgment),
                 "cache_key": cache_key,
                 "idempotency": keys.idempotency,
                 "body": keys.body,

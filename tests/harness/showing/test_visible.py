@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from tirjudge_harness.showing.visible import MAX_CHARS, MAX_LINES, shortened, visible
+from tirjudge.visible import visible
+from tirjudge_harness.showing.shortening import MAX_CHARS, MAX_LINES, shortened
 
 
 @pytest.mark.parametrize(

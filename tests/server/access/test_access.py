@@ -254,7 +254,7 @@ def test_the_name_of_a_revoked_key_cannot_be_reused(database: Database) -> None:
         ("", ["judge"], "letters"),
         ("x" * 65, ["judge"], "letters"),
         ("x", [], "none given"),
-        ("x", ["jugde"], "'jugde' given; expected: judge, reward, read, admin"),
+        ("x", ["jugde"], "'jugde' given; expected: judge, reward, read, label, audit, admin"),
     ],
 )
 def test_an_invalid_key_is_not_created(database: Database, name: str, scopes: list[str], reason: str) -> None:

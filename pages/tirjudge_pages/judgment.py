@@ -1,0 +1,310 @@
+"""The page of a judgment: what is computed for display. Every list is bounded, and says how much is left out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Self
+
+from tirjudge.http.protocol import JudgmentRecord
+from tirjudge.right import differ, is_flipped
+from tirjudge.types import (
+    CallRecord,
+    ChatMessage,
+    Judgment,
+    Mode,
+    RolloutRecord,
+    TurnRecord,
+    Verdict,
+    label_of,
+    prompt_text,
+)
+from tirjudge_pages.pieces import TextPiece, code_pieces, different_pieces
+from tirjudge_pages.untrusted import shown_text
+
+MAX_TURNS = 100
+"""Maximum number of turns on a page, over all rollouts."""
+
+MAX_ITEMS = 100
+"""Maximum number of responses, votes, calls, claims or rows on a page, each."""
+
+MAX_RAW_CHARS = 200_000
+"""Maximum length of the JSON on a page, in characters."""
+
+HumanLabel = Literal["agree", "other", "tie"]
+"""What a person says about a verdict: it is right, another response is best, or the responses are equally good."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelShown:
+    """A label of a person on the page."""
+
+    label: HumanLabel
+    best: int | None
+    """Index of the response that is best in the person's opinion. None: the person did not name one."""
+    note: str | None
+    """None: no note, or it is erased."""
+    caller: str | None
+    """Name of the person's key. None: no key, or erased."""
+    created_ms: int
+    """Unix time in milliseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditState:
+    """What is known about the record of a judgment."""
+
+    sequence: int
+    """Position in the chain, from 1."""
+    hash: str
+    previous_hash: str
+    intact: bool
+    """Whether the record matches its hash."""
+    dialect: str
+    caller: str | None
+    """None: no key, or erased."""
+    request_id: str | None
+    """None: not recorded, or erased."""
+    versions: Mapping[str, Any]
+    erased: Sequence[str]
+    """Fields that were withheld or erased."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderShown:
+    """The votes of one order of the responses."""
+
+    shown: tuple[int, ...]
+    """Indexes of the responses, in the order that the model saw."""
+    rollouts: tuple[tuple[int, RolloutRecord], ...]
+    """Index and rollout of each vote, at most `MAX_ITEMS`."""
+    num_votes: int
+    choice: int | None
+    """Index of the response with most votes. None: a tie, or no verdict."""
+    is_other: bool
+    """Whether the order leads to a different response from the verdict."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """A probability."""
+
+    label: str
+    value: float
+    """0 to 1."""
+
+
+class JudgmentView:
+    """A judgment with what the page shows of it.
+
+    Args:
+        judgment: The judgment.
+        request: Fields of the request that are known. An empty mapping: the texts are not known.
+        audit: State of the record. None: the judgment comes from a file.
+        created_ms: Time of the record. None: the time of the judgment.
+        title: Name of the judgment on the page. None: its id.
+    """
+
+    def __init__(
+        self,
+        judgment: Judgment,
+        *,
+        request: Mapping[str, Any],
+        audit: AuditState | None = None,
+        created_ms: int | None = None,
+        title: str | None = None,
+    ) -> None:
+        self.judgment = judgment
+        self.request = request
+        self.audit = audit
+        self.created_ms = judgment.created * 1000 if created_ms is None else created_ms
+        self.title = title or judgment.id
+        self.flipped = is_flipped(judgment)
+
+    @classmethod
+    def of_record(cls, record: JudgmentRecord) -> Self:
+        """Return the view of a record."""
+        audit = AuditState(
+            sequence=record.sequence,
+            hash=record.hash,
+            previous_hash=record.previous_hash,
+            intact=record.intact,
+            dialect=record.dialect,
+            caller=record.caller,
+            request_id=record.request_id,
+            versions=record.versions,
+            erased=record.erased,
+        )
+        return cls(record.judgment, request=record.request, audit=audit, created_ms=record.created_ms)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict."""
+        return self.judgment.verdict
+
+    @property
+    def headline(self) -> str:
+        """The verdict in a few words, such as `Response A is better`."""
+        verdict = self.verdict
+        if verdict.status == "abstained":
+            return "No verdict"
+        if verdict.status == "tie":
+            return "Tie"
+        if verdict.best is None:
+            return f"Score {verdict.label}"
+        return f"Response {label_of(verdict.best)} is {'better' if self.num_responses == 2 else 'best'}"
+
+    @property
+    def num_responses(self) -> int:
+        """Number of responses that the model saw."""
+        return len({index for rollout in self.judgment.rollouts for index in rollout.order}) or len(
+            self.responses or ()
+        )
+
+    @property
+    def prompt(self) -> str | None:
+        """The prompt as the model saw it. None: not known."""
+        prompt = self.request.get("prompt")
+        if prompt is None or isinstance(prompt, str):
+            return prompt
+        return prompt_text([ChatMessage.model_validate(message) for message in prompt])
+
+    @property
+    def responses(self) -> Sequence[str] | None:
+        """The responses. None: not known."""
+        return self.request.get("responses")
+
+    @cached_property
+    def response_pieces(self) -> list[list[TextPiece]]:
+        """The responses in pieces. Two responses have their differences marked."""
+        responses = list(self.responses or ())[:MAX_ITEMS]
+        if len(responses) == 2:
+            return list(different_pieces(*responses))
+        return [[TextPiece(shown_text(text), "")] for text in responses]
+
+    @cached_property
+    def bars(self) -> list[Bar]:
+        """The distribution of the verdict: a probability for each response; for one response, for each score."""
+        verdict = self.verdict
+        if self.judgment.mode is Mode.POINTWISE and self.num_responses == 1:
+            return self._score_bars()
+        chances = list(verdict.probabilities or ())[:MAX_ITEMS]
+        return [Bar(label=f"Response {label_of(index)}", value=p) for index, p in enumerate(chances)]
+
+    def _score_bars(self) -> list[Bar]:
+        """The mean distribution of the scores over the rollouts that have one."""
+        found = [r.verdict.probabilities for r in self.judgment.rollouts if r.verdict and r.verdict.probabilities]
+        labels = sorted({label for chances in found for label in chances}, key=lambda label: (len(label), label))
+        return [
+            Bar(label=label, value=sum(chances.get(label, 0.0) for chances in found) / len(found))
+            for label in labels[:MAX_ITEMS]
+        ]
+
+    @cached_property
+    def orders(self) -> list[OrderShown]:
+        """The orders of the responses, with their votes."""
+        groups: dict[tuple[int, ...], list[tuple[int, RolloutRecord]]] = {}
+        for index, rollout in enumerate(self.judgment.rollouts):
+            groups.setdefault(tuple(rollout.order), []).append((index, rollout))
+        return [self._order(shown, votes) for shown, votes in list(groups.items())[:MAX_ITEMS]]
+
+    def _order(self, shown: tuple[int, ...], votes: Sequence[tuple[int, RolloutRecord]]) -> OrderShown:
+        chosen = [rollout.verdict.best for _, rollout in votes if rollout.verdict and rollout.verdict.best is not None]
+        counts = {choice: chosen.count(choice) for choice in set(chosen)}
+        first = [choice for choice, number in counts.items() if number == max(counts.values())]
+        choice = first[0] if len(first) == 1 else None
+        return OrderShown(
+            shown=shown,
+            rollouts=tuple(votes[:MAX_ITEMS]),
+            num_votes=len(votes),
+            choice=choice,
+            is_other=differ([choice, self.verdict.best]),
+        )
+
+    @cached_property
+    def timeline(self) -> list[tuple[int, RolloutRecord, list[tuple[int, TurnRecord]]]]:
+        """Index of a rollout, the rollout, and its turns with their indexes. At most `MAX_TURNS` turns and `MAX_ITEMS`
+        rollouts in all."""
+        left, found = MAX_TURNS, []
+        for index, rollout in enumerate(self.judgment.rollouts[:MAX_ITEMS]):
+            turns = list(enumerate(rollout.turns[:left]))
+            left -= len(turns)
+            found.append((index, rollout, turns))
+        return found
+
+    @property
+    def num_turns_left_out(self) -> int:
+        """Number of turns that the timeline does not have."""
+        return sum(len(r.turns) for r in self.judgment.rollouts) - sum(len(turns) for _, _, turns in self.timeline)
+
+    def cited(self, rollout: int, turn: int, call: int) -> CallRecord | None:
+        """Return a function call that a claim cites. None: the calls are erased."""
+        try:
+            return self.judgment.rollouts[rollout].turns[turn].calls[call]
+        except IndexError:
+            return None
+
+    @cached_property
+    def raw(self) -> str:
+        """The request and the judgment as JSON."""
+        return json_text({"request": dict(self.request), "judgment": self.judgment.model_dump(mode="json")}, indent=1)
+
+
+def reasoning_of(turn: TurnRecord) -> str:
+    """Return the text of a turn without the program, which is shown separately."""
+    text = turn.text.strip().removesuffix("```output").rstrip()
+    if turn.code is None:
+        return text
+    before, opened, rest = text.rpartition("```python")
+    return before.rstrip() if opened and rest.strip().removesuffix("```").strip() == turn.code.strip() else text
+
+
+def program_pieces(turn: TurnRecord) -> list[TextPiece]:
+    """Return the program of a turn in pieces by its syntax. Empty: no program."""
+    return [] if turn.code is None else code_pieces(turn.code)
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """Return a value as JSON."""
+    return json.dumps(value, ensure_ascii=False, indent=indent, default=str)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanAgain:
+    """A program that ran again, for comparison with the recorded output."""
+
+    rollout: int
+    turn: int
+    result: str
+    """`same`, `differs` or `timed_out`."""
+    outcome: str
+    """How the program ended this time."""
+    output: str | None
+    """Its output this time. None: the same as in the record."""
+    reason: str | None
+    """How its function calls differ. None: they do not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveJudgment:
+    """What only a server can do with a judgment."""
+
+    path: str
+    """Path of the page."""
+    query: str
+    """Query of the reader's filters with its question mark. Empty: no filters."""
+    back: str
+    """Path of the list with the reader's filters."""
+    newer: str | None
+    """Path of the next newer judgment of the list. None: this is the newest."""
+    older: str | None
+    """Path of the next older judgment of the list. None: this is the oldest."""
+    may_label: bool
+    may_run: bool
+    """Whether the reader may run programs, and the server has a sandbox."""
+    labels: Sequence[LabelShown] = ()
+    """Labels of people, newest first."""
+    again: RanAgain | None = None
+    """A program that the reader ran again. None: none."""
