@@ -27,7 +27,7 @@ from tirjudge_server.records.store import Records
 from tirjudge_server.service import JudgeService
 from tirjudge_server.telemetry.instrumenting import instrument_app
 from tirjudge_server.telemetry.metrics import ServerMetrics
-from tirjudge_server.ui import PageSite, entrance, judgments
+from tirjudge_server.ui import PageSite, entrance, judgments, playground
 from tirjudge_web.body_budget import NUM_LARGEST, BodyBudget
 from tirjudge_web.browser_check import AllowedHosts, BrowserCheck
 from tirjudge_web.errors import answer_errors
@@ -101,7 +101,7 @@ def create_app(
     for scope, tag, routes, _ in groups:
         app.include_router(routes, dependencies=[Depends(needs(scope))], tags=[tag])
     app.include_router(_state(service, records=records))
-    _add_pages(app, service, access=access, records=records)
+    _add_pages(app, service, access=access, records=records, max_body_bytes=max_body_bytes)
     requests = {path: model for *_, posted in groups for path, model in posted.items()}
     functions = [function.name for function in service.judge.functions]
     describe(
@@ -116,10 +116,16 @@ def create_app(
     return app
 
 
-def _add_pages(app: FastAPI, service: JudgeService, *, access: Access | None, records: Records | None) -> None:
+def _add_pages(
+    app: FastAPI, service: JudgeService, *, access: Access | None, records: Records | None, max_body_bytes: int
+) -> None:
     """Add the pages for people."""
     site = PageSite(access=access)
     app.include_router(entrance.router(site))
+    records_path = None if records is None else "/ui/judgments"
+    app.include_router(
+        playground.router(site, service=service, max_body_bytes=max_body_bytes, records_path=records_path)
+    )
     if records is not None:
         app.include_router(judgments.router(site, service=service, records=records))
 

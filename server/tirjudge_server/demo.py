@@ -6,7 +6,7 @@ import asyncio
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 
@@ -117,15 +117,15 @@ def show_judgment(judgment: Judgment, *, console: Console) -> None:
     """Print each turn of the model, its programs and their output, and the verdict."""
     for rollout in judgment.rollouts:
         if len(rollout.order) > 1:
-            console.print(Text(shown_as(rollout), style="dim"))
+            console.print(Text(shown_as(rollout.order), style="dim"))
         _show_rollout(rollout, console=console)
     console.print(verdict_line(judgment), style="bold green")
     console.print()
 
 
-def shown_as(rollout: RolloutRecord) -> str:
-    """A sentence with the letter of each response in this rollout's prompt. Programs and their output use these letters."""
-    names = (f"{label_of(index)} as {label_of(place)}" for place, index in enumerate(rollout.order))
+def shown_as(order: Sequence[int]) -> str:
+    """A sentence with the letter of each response in a rollout's prompt. Programs and their output use these letters."""
+    names = (f"{label_of(index)} as {label_of(place)}" for place, index in enumerate(order))
     return f"To cancel position bias, the judge is shown {', '.join(names)}."
 
 

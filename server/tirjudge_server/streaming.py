@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -69,18 +69,30 @@ async def _turn_events(
         yield turn
 
 
+def encode_block(event: Event | None) -> bytes:
+    """Encode an event, or a heartbeat, as a block of the stream."""
+    return HEARTBEAT if event is None else encode_event(event)
+
+
 class EventStream(StreamingResponse):
     """A streaming response that closes its generator when the caller disconnects, which cancels the judgment.
 
     Args:
         first: the first event, already taken from `rest`; a `JudgmentCreated`, or None for a heartbeat.
         rest: the remaining events.
+        encode: encodes an event, or None for a heartbeat.
     """
 
-    def __init__(self, first: Event | None, rest: AsyncGenerator[Event | None, None]) -> None:
+    def __init__(
+        self,
+        first: Event | None,
+        rest: AsyncGenerator[Event | None, None],
+        *,
+        encode: Callable[[Event | None], bytes] = encode_block,
+    ) -> None:
         self._rest = rest
         headers = {"x-judgment-id": first.id} if isinstance(first, JudgmentCreated) else {}
-        super().__init__(_blocks(first, rest), headers=headers, media_type="text/event-stream")
+        super().__init__(_blocks(first, rest, encode), headers=headers, media_type="text/event-stream")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -89,10 +101,12 @@ class EventStream(StreamingResponse):
             await self._rest.aclose()
 
 
-async def _blocks(first: Event | None, rest: AsyncGenerator[Event | None, None]) -> AsyncGenerator[bytes, None]:
+async def _blocks(
+    first: Event | None, rest: AsyncGenerator[Event | None, None], encode: Callable[[Event | None], bytes]
+) -> AsyncGenerator[bytes, None]:
     event = first
     while True:
-        yield HEARTBEAT if event is None else encode_event(event)
+        yield encode(event)
         try:
             event = await anext(rest)
         except StopAsyncIteration:

@@ -33,7 +33,7 @@ COOKIE = "tirjudge_session"
 LOGIN_PATH = "/ui/login"
 
 MAX_FORM_BYTES = 64 * 1024
-"""Maximum size of a form."""
+"""Maximum size of a form, unless a page allows more."""
 
 MAX_FORM_FIELDS = 50
 """Maximum number of fields of a form."""
@@ -119,12 +119,13 @@ class PageSite:
 
         return find
 
-    async def viewer_of(self, request: Request, *, scope: str | None) -> Viewer:
+    async def viewer_of(self, request: Request, *, scope: str | None, max_form_bytes: int = MAX_FORM_BYTES) -> Viewer:
         """Return the reader of a request.
 
         Args:
             request: The request. The form of a POST is read.
             scope: Scope that the reader's key must have. None: any key.
+            max_form_bytes: Maximum size of the form.
 
         Raises:
             Refused: 401, the reader has to log in; 403, the key lacks the scope, the CSRF token is wrong, or the server has
@@ -143,7 +144,7 @@ class PageSite:
             request.state.key, request.state.caller = key, key.name
             viewer = Viewer(key=key, csrf=csrf_token(token))
         if request.method == "POST":
-            return await _checked_form(request, viewer)
+            return await _checked_form(request, viewer, max_bytes=max_form_bytes)
         return viewer
 
     def frame(self, request: Request, viewer: Viewer | None) -> PageFrame:
@@ -178,13 +179,13 @@ class PageSite:
         return page
 
 
-async def read_form(request: Request) -> dict[str, str]:
+async def read_form(request: Request, *, max_bytes: int = MAX_FORM_BYTES) -> dict[str, str]:
     """Read the fields of a form. The last value of a repeated field counts.
 
     Raises:
         Refused: 413, the form is too large; 400, it is not UTF-8 or has too many fields.
     """
-    body = await read_body(request, max_bytes=MAX_FORM_BYTES)
+    body = await read_body(request, max_bytes=max_bytes)
     try:
         fields = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MAX_FORM_FIELDS, errors="strict")
     except ValueError as error:
@@ -192,14 +193,14 @@ async def read_form(request: Request) -> dict[str, str]:
     return dict(fields)
 
 
-async def _checked_form(request: Request, viewer: Viewer) -> Viewer:
+async def _checked_form(request: Request, viewer: Viewer, *, max_bytes: int) -> Viewer:
     """
     Raises:
         Refused: 403, the CSRF token is missing or wrong; or as `read_form`.
     """
     given, form = request.headers.get("x-csrf-token"), {}
     if given is None:
-        form = await read_form(request)
+        form = await read_form(request, max_bytes=max_bytes)
         given = form.pop("csrf", "")
     if not compare_digest(given.encode("utf-8", "surrogateescape"), viewer.csrf.encode()):
         message = "csrf: the token of this form is not valid; reload the page and send the form again"

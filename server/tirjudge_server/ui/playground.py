@@ -1,0 +1,274 @@
+"""The playground, `/`: a form for a request, the judgment turn by turn, and the request as code.
+
+A browser with scripts asks for `text/event-stream` and gets parts of the page. Each part is one JSON object: a rendered
+template with the id of the element that shows it, a status, or a problem. Without scripts, the answer is the whole page.
+Clients that do not ask for HTML get the paths of the API from `GET /`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from fastapi import APIRouter, Request
+from pydantic import ValidationError
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from tirjudge.http.protocol import (
+    HEARTBEAT,
+    JUDGE_PATH,
+    MODELS_PATH,
+    ErrorBody,
+    Event,
+    JudgmentCreated,
+    JudgmentTurn,
+    Problem,
+    problem_of,
+)
+from tirjudge.types import MODEL_MODES, JudgeRequest, Judgment, Mode, TurnRecord
+from tirjudge_pages import NavLink, PageFrame, render_page
+from tirjudge_pages.request_form import MAX_CRITERION_FIELDS, MAX_RESPONSE_FIELDS, RequestForm
+from tirjudge_pages.snippets import KEY_VARIABLE, snippets_of
+from tirjudge_pages.untrusted import shown_text
+from tirjudge_server.call import call_of
+from tirjudge_server.demo import REQUESTS, shown_as, verdict_line
+from tirjudge_server.service import JudgeService
+from tirjudge_server.streaming import EventStream, judgment_events
+from tirjudge_server.ui.site import PageSite, Viewer
+from tirjudge_web.connection import while_connected
+from tirjudge_web.errors import FAILURES, Refused, problem_from
+
+PATH = "/"
+
+SCOPE = "judge"
+"""Scope that a reader's key must have to send a request."""
+
+MAX_TURNS = 100
+"""Maximum number of turns on the page, over all rollouts."""
+
+MAX_PROBLEM_CHARS = 2_000
+"""Maximum length of an error on the page, in characters."""
+
+STREAM = "text/event-stream"
+
+INDEX = {
+    "name": "tirjudge",
+    "version": version("tirjudge"),
+    "openapi": "/openapi.json",
+    "judge": JUDGE_PATH,
+    "models": MODELS_PATH,
+    "health": "/health",
+    "ready": "/ready",
+}
+"""What clients other than browsers get from `GET /`."""
+
+_EXAMPLES = {str(request.mode): request for request in REQUESTS}
+_EXAMPLES[str(Mode.RULES)] = _EXAMPLES[str(Mode.LISTWISE)].model_copy(update={"mode": Mode.RULES})
+
+_TOOLS = (("auto", "may run Python"), ("on", "must run Python"), ("off", "none"))
+
+_OPTIONS = ("reference", "rubric", "votes", "criteria.0.text")
+"""Fields that are shown at once if they have a text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolloutShown:
+    """A rollout on the page."""
+
+    note: str
+    """The order of the responses in its prompt. Empty: one response."""
+    turns: Sequence[TurnRecord]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultShown:
+    """A judgment on the page."""
+
+    judgment: Judgment
+    sentence: str
+    """The verdict as a sentence."""
+    record: str | None
+    """Path of its record. None: it is not stored, or the reader may not read it."""
+    rollouts: Sequence[RolloutShown]
+    num_left_out: int
+    """Number of turns that are not shown."""
+
+
+def router(site: PageSite, *, service: JudgeService, max_body_bytes: int, records_path: str | None) -> APIRouter:
+    """Return the routes of the playground.
+
+    Args:
+        site: What all pages share. The playground is added to its links.
+        service: Judges the requests.
+        max_body_bytes: Maximum size of a form.
+        records_path: Path of the pages of records. None: judgments are not stored.
+    """
+    site.links.append(NavLink(url=PATH, text="Playground"))
+    routes = site.router()
+
+    @routes.get(PATH)
+    async def playground(request: Request, example: str = "") -> Response:
+        if "text/html" not in request.headers.get("accept", ""):
+            return JSONResponse(INDEX, headers={"Vary": "Accept"})
+        viewer = await site.viewer_of(request, scope=None)
+        form = RequestForm.of_request(_EXAMPLES[example]) if example in _EXAMPLES else RequestForm()
+        return page(request, viewer, form)
+
+    @routes.post(PATH)
+    async def submit(request: Request) -> Response:
+        viewer, form = None, RequestForm()
+        try:
+            async with service.draining.limit():
+                viewer = await site.viewer_of(request, scope=SCOPE, max_form_bytes=max_body_bytes)
+            form = RequestForm.of_form(viewer.form)
+            return await answer(request, viewer, form)
+        except FAILURES as error:
+            status, problem, headers = problem_from(error)
+            if _wants_stream(request):
+                block = _problem_block(form, problem, headers=headers)
+                return StreamingResponse(iter([block]), media_type=STREAM)
+            if viewer is None:
+                raise
+            shown = {"problem": _told(problem, headers), "problem_field": form.field_of(problem.param)}
+            answered = page(request, viewer, form, status=status, **shown)
+            answered.headers.update(headers)
+            return answered
+
+    async def answer(request: Request, viewer: Viewer, form: RequestForm) -> Response:
+        action = form.text("action")
+        if action == "response":
+            return page(request, viewer, form.with_response())
+        if action == "criterion":
+            return page(request, viewer, form.with_criterion())
+        asked = _request_of(form)
+        code = {"snippets": snippets_of(
+            asked,
+            url=str(request.base_url).rstrip("/"),
+            model=service.judge.profile.name,
+            needs_key=viewer.key is not None,
+        ), "needs_key": viewer.key is not None, "key_variable": KEY_VARIABLE}  # fmt: skip
+        if action == "code" and _wants_stream(request):
+            return StreamingResponse(iter([_html_block("code", "code", is_last=True, **code)]), media_type=STREAM)
+        if action == "code":
+            return page(request, viewer, form, **code)
+        call = call_of(request, dialect="playground")
+        if _wants_stream(request):
+            events = judgment_events(service, asked, call=call)
+            encode = _encoder(form, code=code, record_of=lambda judgment: record_of(viewer, judgment))
+            return EventStream(await anext(events), events, encode=encode)
+        judgment = await while_connected(request.receive, service.answer(asked, call=call))
+        return page(request, viewer, form, result=_result(judgment, record=record_of(viewer, judgment)), **code)
+
+    def record_of(viewer: Viewer, judgment: Judgment) -> str | None:
+        return f"{records_path}/{judgment.id}" if records_path is not None and viewer.may("read") else None
+
+    def page(request: Request, viewer: Viewer, form: RequestForm, *, status: int = 200, **values: Any) -> Response:
+        modes = [*MODEL_MODES, *([Mode.RULES] if service.judge.checks is not None else [])]
+        shown = {
+            "form": form,
+            "may_judge": viewer.may(SCOPE),
+            "model": service.judge.profile.name,
+            "modes": [str(mode) for mode in sorted(modes, key=lambda mode: mode is not Mode.PAIRWISE)],
+            "tools": _TOOLS if service.judge.tools else _TOOLS[-1:],
+            "has_options": form.num_criteria > 1 or any(form.text(name) not in ("", "1") for name in _OPTIONS),
+            "max_responses": MAX_RESPONSE_FIELDS,
+            "max_criteria": MAX_CRITERION_FIELDS,
+            "problem": "",
+            "problem_field": None,
+            "result": None,
+            "snippets": (),
+        }
+        answered = site.page(request, "playground", viewer=viewer, status=status, **{**shown, **values})
+        answered.headers["Vary"] = "Accept"
+        return answered
+
+    return routes
+
+
+def _wants_stream(request: Request) -> bool:
+    return STREAM in request.headers.get("accept", "")
+
+
+def _request_of(form: RequestForm) -> JudgeRequest:
+    """
+    Raises:
+        Refused: 400, a value is not valid.
+    """
+    try:
+        return form.request()
+    except ValidationError as error:
+        raise Refused(problem_of(error)) from error
+
+
+def _result(judgment: Judgment, *, record: str | None) -> ResultShown:
+    left, rollouts = MAX_TURNS, []
+    for rollout in judgment.rollouts:
+        turns = rollout.turns[:left]
+        left -= len(turns)
+        if turns:
+            note = shown_as(rollout.order) if len(rollout.order) > 1 else ""
+            rollouts.append(RolloutShown(note=note, turns=turns))
+    num_turns = sum(len(rollout.turns) for rollout in judgment.rollouts)
+    return ResultShown(
+        judgment=judgment,
+        sentence=verdict_line(judgment),
+        record=record,
+        rollouts=rollouts,
+        num_left_out=num_turns - (MAX_TURNS - left),
+    )
+
+
+def _told(problem: Problem, headers: dict[str, str]) -> str:
+    """Return the message of an error, with the seconds until a retry."""
+    retry_s = headers.get("retry-after")
+    text = problem.message if retry_s is None else f"{problem.message}. Try again in {retry_s} s."
+    return shown_text(text, MAX_PROBLEM_CHARS)
+
+
+def _block(*, is_last: bool = False, **part: str) -> bytes:
+    return f"data: {json.dumps({**part, 'is_last': is_last})}\n\n".encode()
+
+
+def _html_block(target: str, template: str, *, is_last: bool = False, **values: Any) -> bytes:
+    html = render_page(f"playground_{template}", frame=PageFrame(), **values)
+    return _block(target=target, html=html, is_last=is_last)
+
+
+def _problem_block(form: RequestForm, problem: Problem, *, headers: dict[str, str]) -> bytes:
+    text = _told(problem, headers)
+    return _block(target="problem", field=form.field_of(problem.param), text=text, is_last=True)
+
+
+def _encoder(
+    form: RequestForm, *, code: dict[str, Any], record_of: Callable[[Judgment], str | None]
+) -> Callable[[Event | None], bytes]:
+    """Return a function that encodes the events of one judgment as parts of the page."""
+    num_turns = 0
+
+    def encode(event: Event | None) -> bytes:
+        nonlocal num_turns
+        match event:
+            case None:
+                return HEARTBEAT
+            case JudgmentCreated():
+                status = _block(target="status", text=f"Judgment {event.id}: the first turn is being made.")
+                return status + _html_block("code", "code", **code)
+            case JudgmentTurn():
+                num_turns += 1
+                status = _block(target="status", text=f"{num_turns} turns have ended.")
+                if num_turns > MAX_TURNS:
+                    return status
+                note = shown_as(event.order) if len(event.order) > 1 else ""
+                return status + _html_block("turns", "turn", turn=event.turn, number=num_turns, note=note)
+            case Judgment():
+                result = _result(event, record=record_of(event))
+                return _block(target="status", text="Done.") + _html_block(
+                    "result", "result", is_last=True, result=result
+                )
+            case ErrorBody():
+                return _problem_block(form, event.error, headers={})
+
+    return encode
