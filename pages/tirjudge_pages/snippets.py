@@ -4,6 +4,7 @@ text of a stranger can neither end its literal nor reorder the code on the scree
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tirjudge.types import JudgeRequest, prompt_text
@@ -27,8 +28,17 @@ class Snippet:
     """The code. None: it is longer than `MAX_CODE_CHARS`."""
 
 
-def snippets_of(request: JudgeRequest, *, url: str, model: str, needs_key: bool) -> list[Snippet]:
-    """Return code that sends a request. Each program prints the judgment or its verdict.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestCode:
+    """A request as code for each client."""
+
+    snippets: Sequence[Snippet]
+    key_variable: str | None
+    """Environment variable from which the code reads the API key. None: the server needs no key."""
+
+
+def code_of(request: JudgeRequest, *, url: str, model: str, needs_key: bool) -> RequestCode:
+    """Return code that sends a request. The code prints the judgment or its verdict.
 
     Args:
         request: The request.
@@ -42,14 +52,11 @@ def snippets_of(request: JudgeRequest, *, url: str, model: str, needs_key: bool)
         "Python": _python(fields, url=url, needs_key=needs_key),
         "OpenAI SDK": _openai(request, fields, url=url, model=model, needs_key=needs_key),
     }
-    return [
-        Snippet(
-            name=name,
-            id=f"code-{name.split()[0].lower()}",
-            code=code if len(code) <= MAX_CODE_CHARS else None,
-        )
+    snippets = [
+        Snippet(name=name, id=f"code-{name.split()[0].lower()}", code=code if len(code) <= MAX_CODE_CHARS else None)
         for name, code in made.items()
     ]
+    return RequestCode(snippets=snippets, key_variable=KEY_VARIABLE if needs_key else None)
 
 
 def _curl(fields: dict[str, object], *, url: str, needs_key: bool) -> str:

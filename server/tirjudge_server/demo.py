@@ -59,12 +59,14 @@ def run_demo(url: str | None) -> None:
     console = Console(highlight=False)
     if url is not None:
         asyncio.run(_show_judgments(url, console=console))
+        console.print(f"To judge your own texts, open {url.rstrip('/')}/ in a browser.")
         return
     console.print("Starting a server with the bundled judge ...")
     started = perf_counter()
     with started_server() as own_url:
         console.print(f"The server was ready after {perf_counter() - started:.1f} s, at {own_url}.")
         asyncio.run(_show_judgments(own_url, console=console))
+    console.print("To judge your own texts, run `tirjudge serve` and open the link of the playground in a browser.")
 
 
 @contextmanager

@@ -95,7 +95,9 @@ async def _announce(service: JudgeService, *, url: str, listening: asyncio.Event
     await listening.wait()
     await service.readiness.wait()
     name = service.judge.profile.name
-    print(f"tirjudge is ready at {url} (model {name}, sandbox {service.isolation or NONE})", flush=True)
+    ready = f"tirjudge is ready at {url} (model {name}, sandbox {service.isolation or NONE})"
+    # One call of print: a reader may close the pipe after the first line.
+    print(f"{ready}\nPlayground for a browser: {url}/", flush=True)
 
 
 @asynccontextmanager

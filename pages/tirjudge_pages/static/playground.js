@@ -28,8 +28,8 @@ function show(part) {
   if (part.target === "status") { say(part.text); return; }
   const template = document.createElement("template");
   template.innerHTML = part.html;
-  const target = at(part.target);
-  if (part.target !== "turns") target.replaceChildren();
+  const target = at(part.target === "turn" ? "turns" : part.target);
+  if (part.target !== "turn") target.replaceChildren();
   target.append(template.content);
   if (part.target === "result") at("turns").replaceChildren();
 }

@@ -31,7 +31,7 @@ from tirjudge.http.protocol import (
 from tirjudge.types import MODEL_MODES, JudgeRequest, Judgment, Mode, TurnRecord
 from tirjudge_pages import NavLink, PageFrame, render_page
 from tirjudge_pages.request_form import MAX_CRITERION_FIELDS, MAX_RESPONSE_FIELDS, RequestForm
-from tirjudge_pages.snippets import KEY_VARIABLE, snippets_of
+from tirjudge_pages.snippets import RequestCode, code_of
 from tirjudge_pages.untrusted import shown_text
 from tirjudge_server.call import call_of
 from tirjudge_server.demo import REQUESTS, shown_as, verdict_line
@@ -140,27 +140,26 @@ def router(site: PageSite, *, service: JudgeService, max_body_bytes: int, record
     async def answer(request: Request, viewer: Viewer, form: RequestForm) -> Response:
         action = form.text("action")
         if action == "response":
-            return page(request, viewer, form.with_response())
+            more = form.with_response()
+            return page(request, viewer, more, focused=f"responses.{more.num_responses - 1}")
         if action == "criterion":
-            return page(request, viewer, form.with_criterion())
+            more = form.with_criterion()
+            return page(request, viewer, more, focused=f"criteria.{more.num_criteria - 1}.text")
         asked = _request_of(form)
-        code = {"snippets": snippets_of(
-            asked,
-            url=str(request.base_url).rstrip("/"),
-            model=service.judge.profile.name,
-            needs_key=viewer.key is not None,
-        ), "needs_key": viewer.key is not None, "key_variable": KEY_VARIABLE}  # fmt: skip
-        if action == "code" and _wants_stream(request):
-            return StreamingResponse(iter([_html_block("code", "code", is_last=True, **code)]), media_type=STREAM)
+        url, needs_key = str(request.base_url).rstrip("/"), viewer.key is not None
+        code = code_of(asked, url=url, model=service.judge.profile.name, needs_key=needs_key)
+        is_streamed = _wants_stream(request)
+        if action == "code" and is_streamed:
+            return StreamingResponse(iter([_html_block("code", is_last=True, code=code)]), media_type=STREAM)
         if action == "code":
-            return page(request, viewer, form, **code)
+            return page(request, viewer, form, code=code)
         call = call_of(request, dialect="playground")
-        if _wants_stream(request):
+        if is_streamed:
             events = judgment_events(service, asked, call=call)
             encode = _encoder(form, code=code, record_of=lambda judgment: record_of(viewer, judgment))
             return EventStream(await anext(events), events, encode=encode)
         judgment = await while_connected(request.receive, service.answer(asked, call=call))
-        return page(request, viewer, form, result=_result(judgment, record=record_of(viewer, judgment)), **code)
+        return page(request, viewer, form, code=code, result=_result(judgment, record=record_of(viewer, judgment)))
 
     def record_of(viewer: Viewer, judgment: Judgment) -> str | None:
         return f"{records_path}/{judgment.id}" if records_path is not None and viewer.may("read") else None
@@ -179,7 +178,8 @@ def router(site: PageSite, *, service: JudgeService, max_body_bytes: int, record
             "problem": "",
             "problem_field": None,
             "result": None,
-            "snippets": (),
+            "code": None,
+            "focused": None,
         }
         answered = site.page(request, "playground", viewer=viewer, status=status, **{**shown, **values})
         answered.headers["Vary"] = "Accept"
@@ -232,8 +232,8 @@ def _block(*, is_last: bool = False, **part: str) -> bytes:
     return f"data: {json.dumps({**part, 'is_last': is_last})}\n\n".encode()
 
 
-def _html_block(target: str, template: str, *, is_last: bool = False, **values: Any) -> bytes:
-    html = render_page(f"playground_{template}", frame=PageFrame(), **values)
+def _html_block(target: str, *, is_last: bool = False, **values: Any) -> bytes:
+    html = render_page(f"playground_{target}", frame=PageFrame(), **values)
     return _block(target=target, html=html, is_last=is_last)
 
 
@@ -243,7 +243,7 @@ def _problem_block(form: RequestForm, problem: Problem, *, headers: dict[str, st
 
 
 def _encoder(
-    form: RequestForm, *, code: dict[str, Any], record_of: Callable[[Judgment], str | None]
+    form: RequestForm, *, code: RequestCode, record_of: Callable[[Judgment], str | None]
 ) -> Callable[[Event | None], bytes]:
     """Return a function that encodes the events of one judgment as parts of the page."""
     num_turns = 0
@@ -254,20 +254,20 @@ def _encoder(
             case None:
                 return HEARTBEAT
             case JudgmentCreated():
-                status = _block(target="status", text=f"Judgment {event.id}: the first turn is being made.")
-                return status + _html_block("code", "code", **code)
+                status = _block(
+                    target="status", text=f"The server accepted the request as {event.id}. Waiting for the first turn."
+                )
+                return status + _html_block("code", code=code)
             case JudgmentTurn():
                 num_turns += 1
-                status = _block(target="status", text=f"{num_turns} turns have ended.")
+                status = _block(target="status", text=f"Turns so far: {num_turns}")
                 if num_turns > MAX_TURNS:
                     return status
                 note = shown_as(event.order) if len(event.order) > 1 else ""
-                return status + _html_block("turns", "turn", turn=event.turn, number=num_turns, note=note)
+                return status + _html_block("turn", turn=event.turn, number=num_turns, note=note)
             case Judgment():
                 result = _result(event, record=record_of(event))
-                return _block(target="status", text="Done.") + _html_block(
-                    "result", "result", is_last=True, result=result
-                )
+                return _block(target="status", text="Done.") + _html_block("result", is_last=True, result=result)
             case ErrorBody():
                 return _problem_block(form, event.error, headers={})
 
