@@ -121,13 +121,13 @@ def _add_pages(
 ) -> None:
     """Add the pages for people."""
     site = PageSite(access=access)
-    app.include_router(entrance.router(site))
     records_path = None if records is None else "/ui/judgments"
     app.include_router(
         playground.router(site, service=service, max_body_bytes=max_body_bytes, records_path=records_path)
     )
     if records is not None:
         app.include_router(judgments.router(site, service=service, records=records))
+    app.include_router(entrance.router(site))
 
 
 Endpoints = tuple[str, Tag, APIRouter, Mapping[Any, type[BaseModel]]]

@@ -497,6 +497,7 @@ async def test_pages_fit_a_phone_in_the_dark(
         await browser.visit(visit, color_scheme="dark", viewport={"width": 390, "height": 800}, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"java_script_enabled": False}, {}], ids=["no-script", "script"])
 async def test_hostile_texts_run_nothing_and_break_nothing(
     browser: SharedBrowser, serve: Serve, listen: Any, options: dict[str, Any]
@@ -531,6 +532,8 @@ async def test_hostile_texts_run_nothing_and_break_nothing(
                 assert width == inner
                 if not options:
                     await check_accessible(page)
+                else:
+                    assert await page.locator("#judgment:focus").count() == 1
 
             await browser.visit(visit, **options)
     assert seen[0].prompt == HOSTILE
