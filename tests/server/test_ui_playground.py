@@ -23,7 +23,6 @@ from tests.held_engine import HeldEngine
 from tests.servers import LABEL_PROBS, mint_key
 from tirjudge.types import JudgeRequest, Judgment, prompt_text
 from tirjudge_pages.request_form import RequestForm
-from tirjudge_pages.snippets import MAX_CODE_CHARS, code_of
 from tirjudge_server.access import Access
 from tirjudge_server.app import create_app
 from tirjudge_server.demo import REQUESTS
@@ -334,12 +333,6 @@ async def test_code_sends_the_same_request(
     assert same == [asked, asked]
     assert chat.model_copy(update={"model": None, "prompt": prompt_text(chat.prompt)}) == asked
     assert {judgment.verdict.label for judgment in judgments} == {verdict["label"]}
-
-
-def test_long_requests_have_no_code() -> None:
-    request = JudgeRequest.model_validate({"mode": "pointwise", "prompt": "x" * MAX_CODE_CHARS, "responses": ["a"]})
-    code = code_of(request, url="http://h", model="m", needs_key=False)
-    assert [snippet.code for snippet in code.snippets] == [None, None, None]
 
 
 # In a browser.
