@@ -34,6 +34,7 @@ from tirjudge_harness.options import (
 from tirjudge_harness.reports.cli import compare, export, plot, report
 from tirjudge_harness.reports.statistics_cli import estimate, power, rank
 from tirjudge_harness.robustness.cli import attack
+from tirjudge_harness.run_pages.cli import index
 
 if TYPE_CHECKING:
     from tirjudge_harness.bench_run import RunContext
@@ -204,6 +205,7 @@ app.command("download")(download)
 app.command("score")(score)
 app.command("report")(report)
 app.command("compare")(compare)
+app.command("index")(index)
 app.command("estimate")(estimate)
 app.command("rank")(rank)
 app.command("power")(power)

@@ -37,6 +37,7 @@ ByProtocol = Annotated[
 ]
 TableFormat = Annotated[ReportFormat, typer.Option("--format", help="Format of the table.")]
 TableFile = Annotated[Path | None, typer.Option("--out", help="File to write. Default: standard output, or -.")]
+Texts = Annotated[bool, typer.Option(help="Include prompts and responses.")]
 STDOUT = "-"
 """Value of `--out` for standard output."""
 
@@ -55,8 +56,15 @@ def report(
     ] = None,
     price_in: PriceIn = None,
     price_out: PriceOut = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Folder to write HTML pages to: report, items and comparisons of the runs.")
+    ] = None,
+    data: Data = None,
+    texts: Texts = True,
 ) -> None:
     """Print tables of stored runs, with 95 % confidence intervals. Nothing is judged.
+
+    With --html, the command writes pages that work without a server. --data and --texts are about these pages.
 
     With --protocol, the stored judgments are scored by a different protocol; it is an error if the run lacks judgments for
     it. A figure that is not comparable with the others in its column has a footnote with the reason.
@@ -65,6 +73,12 @@ def report(
         tirjudge bench report runs/judgebench
         tirjudge bench report runs/a runs/b --format latex --out table.tex
     """
+    prices = Prices(input=price_in, output=price_out)
+    if html is not None:
+        from tirjudge_harness.run_pages.export import export_pages
+
+        export_pages(folders, out=html, protocol=protocol, prices=prices, data=data, with_texts=texts)
+        return
     write_tables(
         _tables(
             folders,
@@ -72,7 +86,7 @@ def report(
             protocol=protocol,
             published=published,
             name=name,
-            prices=Prices(input=price_in, output=price_out),
+            prices=prices,
         ),
         format=format,
         out=out,

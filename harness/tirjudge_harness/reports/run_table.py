@@ -21,6 +21,7 @@ from tirjudge_harness.reports.tables import Column, Kind, ReportTable, TableEntr
 from tirjudge_harness.statistics.bias import flips_of, length_of, positions_of
 from tirjudge_harness.statistics.calibration import calibration_of, confidences_of, selective_of
 from tirjudge_harness.statistics.intervals import Estimate
+from tirjudge_harness.statistics.load import load_of
 from tirjudge_harness.statistics.rates import (
     CodeError,
     code_errors_of,
@@ -64,19 +65,33 @@ def run_table(run: ScoredRun, *, prices: Prices | None = None) -> ReportTable:
         run: the run.
         prices: token prices. None: no cost is shown.
     """
-    judged = run.judged
-    rows = [
-        *(_percent(one.name, percent_of(one), num=one.num_marks, depth=one.depth) for one in run.figures),
-        *_unforced(run),
-        *_selective(run.marks),
-        *_counts(run),
-        *_raters(run),
-        *_verdicts(judged),
-        *_programs(judged, marks=run.marks),
-        *_bias(judged, marks=first_order_marks(run)),
-        *_calibration(judged, marks=run.marks),
-        *_costs(judged, prices=prices),
-    ]
+    return ReportTable(
+        title=run.benchmark.title,
+        columns=COLUMNS,
+        rows=tuple(row for rows in run_sections(run, prices=prices).values() for row in rows),
+        notes=run_notes(run),
+    )
+
+
+def run_sections(run: ScoredRun, *, prices: Prices | None = None) -> dict[str, list[TableRow]]:
+    """Return the rows of the table of one run by section. Arguments as for `run_table`."""
+    judged, marks = run.judged, run.marks
+    sections = {
+        "Figures": figure_rows(run),
+        "Coverage and basis": _selective(marks),
+        "Counts": _counts(run),
+        "Raters": _raters(run),
+        "Verdicts": _verdicts(judged),
+        "Programs": _programs(judged, marks=marks),
+        "Position and length": _bias(judged, marks=first_order_marks(run)),
+        "Calibration": _calibration(judged, marks=marks),
+        "Cost and time": _costs(judged, prices=prices),
+    }
+    return {title: found for title, rows in sections.items() if (found := list(rows))}
+
+
+def run_notes(run: ScoredRun) -> tuple[str, ...]:
+    """Return the settings of a run and the kind of its intervals, one sentence each."""
     manifest = run.manifest
     asked = f"{manifest.mode_name}, {manifest.orders} order{'s' if manifest.orders == 'both' else ''}"
     votes = f", {manifest.votes} votes" if manifest.votes > 1 else ""
@@ -89,7 +104,7 @@ def run_table(run: ScoredRun, *, prices: Prices | None = None) -> ReportTable:
     called = f" with {', '.join(manifest.judge.functions)}" if manifest.judge.functions else ""
     known = f" ({manifest.judge.fingerprint})" if manifest.judge.fingerprint else ""
     where = manifest.data.path or ", ".join(manifest.data.sources.values())
-    notes = (
+    return (
         f"Judge: {manifest.judge.model}{known}; {asked}{votes}, tools {manifest.tools}{called}, seed {manifest.seed}.",
         f"Protocol: {run.protocol.name}. Examples: {where}, {manifest.data.num_examples} of them"
         + (f", a sample of {manifest.data.limit}." if manifest.data.limit else ".")
@@ -98,7 +113,13 @@ def run_table(run: ScoredRun, *, prices: Prices | None = None) -> ReportTable:
         *((f"Columns: {meaning_line(manifest.data.columns)}.",) if manifest.data.columns else ()),
         "Intervals: Wilson's over prompts; bootstrap for formulas.",
     )
-    return ReportTable(title=run.benchmark.title, columns=COLUMNS, rows=tuple(rows), notes=notes)
+
+
+def figure_rows(run: ScoredRun) -> Iterator[TableRow]:
+    """Yield the figures of the benchmark; then the figures with forced verdicts counted as none, if there are such verdicts."""
+    yield from (_percent(one.name, percent_of(one), num=one.num_marks, depth=one.depth) for one in run.figures)
+    for one in run.unforced:
+        yield _percent(f"{one.name}, forced as none", percent_of(one), num=one.num_marks, depth=one.depth)
 
 
 def first_order_marks(run: ScoredRun) -> list[ComparisonScore]:
@@ -151,12 +172,6 @@ def _raters(run: ScoredRun) -> Iterator[TableRow]:
         yield _share(f"raters agree: {names}", pair.agreement.same)
         kappa = TableEntry(value=pair.agreement.kappa, interval=pair.agreement.interval)
         yield _row("kappa, quadratic weights" if pair.are_ratings else "Cohen's kappa", kappa, depth=1)
-
-
-def _unforced(run: ScoredRun) -> Iterator[TableRow]:
-    """Yield the figures in which forced verdicts count as none, if there are such verdicts."""
-    for one in run.unforced:
-        yield _percent(f"{one.name}, forced as none", percent_of(one), num=one.num_marks, depth=one.depth)
 
 
 def _selective(marks: list[ComparisonScore]) -> Iterator[TableRow]:
@@ -228,7 +243,8 @@ def _costs(judged: list[JudgedExample], *, prices: Prices | None) -> Iterator[Ta
     for name, spread, unit in (
         ("input tokens", costs.input_tokens, "tokens"),
         ("output tokens", costs.output_tokens, "tokens"),
-        ("latency", costs.latency_s, "s"),
+        ("latency under the load of the run", costs.latency_s, "s"),
+        ("queue", costs.queue_s, "s"),
         ("engine", costs.engine_s, "s"),
         ("sandbox", costs.sandbox_s, "s"),
         ("cost", costs.money, "currency of the prices"),
@@ -243,3 +259,8 @@ def _costs(judged: list[JudgedExample], *, prices: Prices | None) -> Iterator[Ta
             ("p99", spread.p99),
         ):
             yield _row(what, value, unit=unit, depth=1)
+    load = load_of(judged)
+    yield _row("judgments at once, mean", load.at_once)
+    if (alone := load.alone_s) is not None:
+        yield _row("latency of judgments that ran alone, median", alone.median, unit="s", num=load.num_alone)
+        yield _row("p90", alone.p90, unit="s", depth=1)

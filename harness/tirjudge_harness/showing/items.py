@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from tirjudge.http.protocol import JudgmentRecord
 from tirjudge.right import choices_by_order, decisions_of, differ, is_flipped
 from tirjudge.types import ChatMessage, Judgment, label_of
 from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.examples import Example
 from tirjudge_harness.items import InputError, JudgeItem, JudgeSettings, read_tasks
 from tirjudge_harness.output import OutputRecord
 from tirjudge_harness.own_data.rows import RATING, ROW
@@ -141,7 +142,7 @@ def read_items(path: Path, *, data: Path | None, with_texts: bool = True) -> lis
         if len(found) > 1:
             raise InputError(f"{path} contains {len(found)} runs; give one, such as {found[0]}")
         run = score_run(found[0])
-        return _of_run(run, data=data, with_texts=with_texts)
+        return list(items_of_run(run, texts=texts_of(run, data=data) if with_texts else {}))
     if not path.is_file():
         raise InputError(
             f"{path}: no such file or folder; give the folder of a run, or an output file of `tirjudge judge`"
@@ -149,13 +150,14 @@ def read_items(path: Path, *, data: Path | None, with_texts: bool = True) -> lis
     return _of_output(path, data=data if with_texts else None)
 
 
-def _of_run(run: ScoredRun, *, data: Path | None, with_texts: bool) -> list[ShownItem]:
-    texts = texts_of(run, data=data) if with_texts else {}
+def items_of_run(run: ScoredRun, *, texts: Mapping[str, Example]) -> Iterator[ShownItem]:
+    """Yield the items of a run, in its order. `texts`: the examples with texts, by id."""
     results: dict[str, set[str]] = defaultdict(set)
     for mark in run.marks:
         results[mark.outline.id].add(mark.result)
     asked = {plan.outline.id: plan.asked for plan in read_plan(run.path)}
-    return [_of_example(one, asked=asked, results=results, text=texts.get(one.outline.id)) for one in run.examples]
+    for one in run.examples:
+        yield _of_example(one, asked=asked, results=results, text=texts.get(one.outline.id))
 
 
 def _of_example(

@@ -125,7 +125,9 @@ class Costs:
     output_tokens: Distribution | None
     tool_calls: Distribution | None
     latency_s: Distribution | None
-    """Seconds from the request to the judgment, queueing included."""
+    """Seconds of making the judgment, while others were made too."""
+    queue_s: Distribution | None
+    """Seconds in the queue of a server before the judgment started."""
     engine_s: Distribution | None
     """Seconds of waiting for completions, summed over the rollouts of a judgment."""
     sandbox_s: Distribution | None
@@ -185,7 +187,7 @@ def tool_use_of(judged: Sequence[JudgedExample], *, marks: Sequence[ComparisonSc
         about = [ran for shown, ran in used[mark.outline.id] if shown <= set(mark.compared)]
         if about:
             credits[any(about)].append((mark.outline.cluster, mark.credit))
-    num_programs = [sum(rollout.num_programs for rollout in judgment.rollouts) for judgment, _ in _unique(judged)]
+    num_programs = [sum(rollout.num_programs for rollout in judgment.rollouts) for judgment, _ in unique_judgments(judged)]
     return ToolUse(
         rollouts=clustered_share((cluster, float(rollout.ran_program)) for cluster, rollout in rollouts),
         programs=fmean(num_programs) if num_programs else None,
@@ -196,7 +198,7 @@ def tool_use_of(judged: Sequence[JudgedExample], *, marks: Sequence[ComparisonSc
 
 def code_errors_of(judged: Sequence[JudgedExample]) -> list[CodeErrors]:
     """Return the frequency of each kind of failed call."""
-    found = [(cluster, [kind_of(turn) for turn in _calls(judgment)]) for judgment, cluster in _unique(judged)]
+    found = [(cluster, [kind_of(turn) for turn in _calls(judgment)]) for judgment, cluster in unique_judgments(judged)]
     return [
         CodeErrors(
             kind=kind,
@@ -236,8 +238,8 @@ def costs_of(judged: Sequence[JudgedExample], *, prices: Prices | None = None) -
             prompt again at every turn.
     """
     prices = prices or Prices()
-    usages = [judgment.usage for judgment, _ in _unique(judged)]
-    timings = [judgment.timing for judgment, _ in _unique(judged)]
+    usages = [judgment.usage for judgment, _ in unique_judgments(judged)]
+    timings = [judgment.timing for judgment, _ in unique_judgments(judged)]
     money = [_money(usage, prices=prices) for usage in usages]
     return Costs(
         num_judgments=len(usages),
@@ -245,6 +247,7 @@ def costs_of(judged: Sequence[JudgedExample], *, prices: Prices | None = None) -
         output_tokens=spread_of([usage.output_tokens for usage in usages if usage.output_tokens is not None]),
         tool_calls=spread_of([usage.tool_calls for usage in usages]),
         latency_s=spread_of([timing.total_s for timing in timings]),
+        queue_s=spread_of([timing.queue_s for timing in timings]),
         engine_s=spread_of([timing.engine_s for timing in timings]),
         sandbox_s=spread_of([timing.sandbox_s for timing in timings]),
         money=spread_of([price for price in money if price is not None]),
@@ -273,7 +276,7 @@ def _calls(judgment: Judgment) -> Iterator[TurnRecord]:
     return (turn for rollout in judgment.rollouts for turn in rollout.turns if turn.outcome is not None)
 
 
-def _unique(judged: Sequence[JudgedExample]) -> list[tuple[Judgment, str]]:
+def unique_judgments(judged: Sequence[JudgedExample]) -> list[tuple[Judgment, str]]:
     """Return each distinct judgment with the cluster of the first example that has it."""
     found: dict[str, tuple[Judgment, str]] = {}
     for one in judged:

@@ -67,7 +67,7 @@ def test_the_table_shows_bias_and_calibration(table: ReportTable) -> None:
 def test_costs_are_totals_over_judgments(table: ReportTable) -> None:
     found = values(table)
     assert (found["input tokens, all judgments"], found["output tokens, all judgments"]) == (1000.0, 200.0)
-    assert found["latency, all judgments"] == 20.0
+    assert found["latency under the load of the run, all judgments"] == 20.0
     assert found["sandbox, all judgments"] == 2.5
     assert found["cost, all judgments"] == pytest.approx((1000 * 1 + 200 * 10) / 1e6)
 

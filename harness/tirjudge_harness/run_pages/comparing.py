@@ -1,0 +1,32 @@
+"""Compare two runs for the pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tirjudge.durable import write_file
+from tirjudge_harness.reports.comparison import comparison_table
+from tirjudge_harness.reports.scored import score_run
+from tirjudge_harness.run_pages.tables import table_view
+from tirjudge_pages.runs.index import comparison_file, run_fingerprint
+from tirjudge_pages.runs.views import ComparisonView
+
+
+def compare_runs(first: Path, second: Path, *, protocol: str | None = None) -> ComparisonView:
+    """Return the paired differences of the second run from the first, corrected by Holm's method.
+
+    Raises:
+        InputError: the runs are of different benchmarks, or have no common comparisons.
+    """
+    fingerprints = run_fingerprint(first), run_fingerprint(second)
+    table = comparison_table([score_run(folder, protocol=protocol) for folder in (first, second)])
+    return ComparisonView(table=table_view(table), fingerprints=fingerprints)
+
+
+def store_comparison(first: Path, second: Path) -> None:
+    """Compare two runs, and store the result in the folder of the second. Errors are those of `compare_runs`.
+
+    Raises:
+        OSError: the folder is not writable, or the disk is full.
+    """
+    write_file(comparison_file(second, first=first), compare_runs(first, second).model_dump_json())
