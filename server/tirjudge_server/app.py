@@ -28,6 +28,7 @@ from tirjudge_server.service import JudgeService
 from tirjudge_server.telemetry.instrumenting import instrument_app
 from tirjudge_server.telemetry.metrics import ServerMetrics
 from tirjudge_server.ui import PageSite, entrance, judgments, playground
+from tirjudge_server.ui import runs as run_pages
 from tirjudge_web.body_budget import NUM_LARGEST, BodyBudget
 from tirjudge_web.browser_check import AllowedHosts, BrowserCheck
 from tirjudge_web.errors import answer_errors
@@ -57,6 +58,7 @@ def create_app(
     metrics: ServerMetrics | None = None,
     tracing: Tracing | None = None,
     hosts: AllowedHosts | None = None,
+    runs: Path | None = None,
 ) -> FastAPI:
     """Create the application around an open judge. The caller closes the judge and the records.
 
@@ -74,6 +76,7 @@ def create_app(
         metrics: metrics of `service`; None: metrics of requests and judgments only, without engine and sandbox.
         tracing: traces requests and judgments; None: no traces.
         hosts: host names by which callers may reach the server; None: any.
+        runs: folder of benchmark runs to show on pages; None: no such pages.
 
     Raises:
         ValueError: a dialect does not exist.
@@ -101,7 +104,7 @@ def create_app(
     for scope, tag, routes, _ in groups:
         app.include_router(routes, dependencies=[Depends(needs(scope))], tags=[tag])
     app.include_router(_state(service, records=records))
-    _add_pages(app, service, access=access, records=records, max_body_bytes=max_body_bytes)
+    _add_pages(app, service, access=access, records=records, runs=runs, max_body_bytes=max_body_bytes)
     requests = {path: model for *_, posted in groups for path, model in posted.items()}
     functions = [function.name for function in service.judge.functions]
     describe(
@@ -117,7 +120,13 @@ def create_app(
 
 
 def _add_pages(
-    app: FastAPI, service: JudgeService, *, access: Access | None, records: Records | None, max_body_bytes: int
+    app: FastAPI,
+    service: JudgeService,
+    *,
+    access: Access | None,
+    records: Records | None,
+    runs: Path | None,
+    max_body_bytes: int,
 ) -> None:
     """Add the pages for people."""
     site = PageSite(access=access)
@@ -128,6 +137,8 @@ def _add_pages(
     if records is not None:
         app.include_router(judgments.router(site, service=service, records=records))
     app.include_router(entrance.router(site))
+    if runs is not None:
+        app.include_router(run_pages.router(site, folder=runs))
 
 
 Endpoints = tuple[str, Tag, APIRouter, Mapping[Any, type[BaseModel]]]

@@ -164,6 +164,7 @@ async def open_application(settings: ServerSettings) -> AsyncIterator[Applicatio
             metrics=metrics,
             tracing=tracing,
             hosts=AllowedHosts(given=tuple(settings.allowed_host or ()), bound=settings.host),
+            runs=settings.runs,
         )
         yield Application(app=app, service=service)
 

@@ -206,6 +206,10 @@ class ServerSettings:
     max_files_mb: Annotated[int, Option(min=1, help="Maximum size of the files of one key, in MiB.")] = 2048
     max_files: Annotated[int, Option(min=1, help="Maximum number of files of one key.")] = 1000
     max_batches: Annotated[int, Option(min=1, help="Maximum unfinished batches of a key, and runs of evals.")] = 16
+    runs: Annotated[
+        Path | None,
+        Option(exists=True, file_okay=False, help="Folder of benchmark runs to show on pages; default: none."),
+    ] = None
     insecure_open: InsecureOpen = False
     tls_cert: Annotated[Path | None, Option(exists=True, help="Certificate as a PEM file; default: plain HTTP.")] = None
     tls_key: Annotated[

@@ -116,7 +116,7 @@ def run_notes(run: ScoredRun) -> tuple[str, ...]:
 
 
 def figure_rows(run: ScoredRun) -> Iterator[TableRow]:
-    """Yield the figures of the benchmark; then the figures with forced verdicts counted as none, if there are such verdicts."""
+    """Yield the figures of the benchmark. If verdicts were forced, yield the figures with these counted as none, too."""
     yield from (_percent(one.name, percent_of(one), num=one.num_marks, depth=one.depth) for one in run.figures)
     for one in run.unforced:
         yield _percent(f"{one.name}, forced as none", percent_of(one), num=one.num_marks, depth=one.depth)

@@ -76,7 +76,14 @@ def _write_run(index: RunIndex, *, name: str, out: Path, on_page: OnPage) -> Non
     counted = [(text, count, links.items(query) if count else None) for _, text, query, count in of_conditions]
     view = index.view
     _write(
-        out / "index.html", "runs/report", view=view, name=name, links=links, filters=counted, reload_s=None, problem=None
+        out / "index.html",
+        "runs/report",
+        view=view,
+        name=name,
+        links=links,
+        filters=counted,
+        reload_s=None,
+        problem=None,
     )
     total = math.ceil(view.num_examples / FILE_ITEMS)
     for page in range(1, total + 1):

@@ -69,7 +69,8 @@ def charts_of(run: ScoredRun) -> dict[str, tuple[ChartView, ...]]:
     found = {
         "Coverage and basis": [
             _shares(
-                "Accuracy by basis", [(f"verdicts {one.basis}", one.accuracy) for one in verdict_rates_of(marks).by_basis]
+                "Accuracy by basis",
+                [(f"verdicts {one.basis}", one.accuracy) for one in verdict_rates_of(marks).by_basis],
             )
         ],
         "Programs": [_programs(run), _errors(run)],
@@ -97,20 +98,18 @@ def _programs(run: ScoredRun) -> ChartView | None:
 
 def _errors(run: ScoredRun) -> ChartView | None:
     errors = code_errors_of(run.judged)
-    return _shares("Programs that failed", [(one.kind.value, one.of_programs) for one in errors if one.of_programs.value])
+    return _shares(
+        "Programs that failed", [(one.kind.value, one.of_programs) for one in errors if one.of_programs.value]
+    )
 
 
-def _shares(
-    title: str, shares: Iterable[tuple[str, Estimate]], *, reference: float | None = None
-) -> ChartView | None:
+def _shares(title: str, shares: Iterable[tuple[str, Estimate]], *, reference: float | None = None) -> ChartView | None:
     points = []
     for label, share in shares:
         if share.value is None:
             continue
         low, high = share.interval or (share.value, share.value)
-        points.append(
-            ChartPoint(label=label, value=100 * share.value, low=100 * low, high=100 * high, num=share.num)
-        )
+        points.append(ChartPoint(label=label, value=100 * share.value, low=100 * low, high=100 * high, num=share.num))
     return ChartView(kind="shares", title=title, points=tuple(points), reference=reference) if points else None
 
 

@@ -187,7 +187,9 @@ def tool_use_of(judged: Sequence[JudgedExample], *, marks: Sequence[ComparisonSc
         about = [ran for shown, ran in used[mark.outline.id] if shown <= set(mark.compared)]
         if about:
             credits[any(about)].append((mark.outline.cluster, mark.credit))
-    num_programs = [sum(rollout.num_programs for rollout in judgment.rollouts) for judgment, _ in unique_judgments(judged)]
+    num_programs = [
+        sum(rollout.num_programs for rollout in judgment.rollouts) for judgment, _ in unique_judgments(judged)
+    ]
     return ToolUse(
         rollouts=clustered_share((cluster, float(rollout.ran_program)) for cluster, rollout in rollouts),
         programs=fmean(num_programs) if num_programs else None,
