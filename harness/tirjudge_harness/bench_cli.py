@@ -32,9 +32,9 @@ from tirjudge_harness.options import (
     asking_a_judge,
 )
 from tirjudge_harness.reports.cli import compare, export, plot, report
+from tirjudge_harness.reports.pages.cli import index
 from tirjudge_harness.reports.statistics_cli import estimate, power, rank
 from tirjudge_harness.robustness.cli import attack
-from tirjudge_harness.run_pages.cli import index
 
 if TYPE_CHECKING:
     from tirjudge_harness.bench_run import RunContext

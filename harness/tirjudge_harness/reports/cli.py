@@ -75,7 +75,7 @@ def report(
     """
     prices = Prices(input=price_in, output=price_out)
     if html is not None:
-        from tirjudge_harness.run_pages.export import export_pages
+        from tirjudge_harness.reports.pages.export import export_pages
 
         export_pages(folders, out=html, protocol=protocol, prices=prices, data=data, with_texts=texts)
         return

@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
-from tirjudge_pages.runs.index import RUN_FILES, IndexUnusable, RunIndex, read_comparison
-from tirjudge_pages.runs.views import ComparisonView
+from tirjudge_pages.bench.index import RUN_FILES, IndexUnusable, RunIndex, read_comparison
+from tirjudge_pages.bench.views import ComparisonView
 
 MANIFEST, OUTLINES, *_ = RUN_FILES
 

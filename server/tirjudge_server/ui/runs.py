@@ -14,8 +14,8 @@ from starlette.responses import Response
 
 from tirjudge.http.protocol import invalid, shown
 from tirjudge_pages import NavLink
-from tirjudge_pages.runs.index import CHANGES, CONDITION_NAMES, IndexUnusable, ItemQuery, RunIndex
-from tirjudge_pages.runs.links import LISTED_ITEMS, RUNS_PATH, ServerLinks, query_of
+from tirjudge_pages.bench.index import CHANGES, CONDITION_NAMES, IndexUnusable, ItemQuery, RunIndex
+from tirjudge_pages.bench.links import LISTED_ITEMS, RUNS_PATH, ServerLinks, query_of
 from tirjudge_server.ui.run_library import RunLibrary
 from tirjudge_server.ui.site import PageSite, Viewer
 from tirjudge_web.errors import Refused
@@ -80,7 +80,7 @@ class _RunPages:
         found = await asyncio.to_thread(lambda: [_listed_run(*one) for one in self.library.runs().items()])
         values = {"runs": found, "comparisons": (), "compare_path": f"{RUNS_PATH}/compare"}
         nothing = f"{self.library.folder} has no runs; `tirjudge bench run --out FOLDER` makes one."
-        return self._site.page(request, "runs/list", viewer=viewer, nothing=nothing, **values)
+        return self._site.page(request, "bench/list", viewer=viewer, nothing=nothing, **values)
 
     async def report(self, request: Request, viewer: Viewer, *, name: str) -> Response:
         index, problem = self.library.index(await self._path(name))
@@ -95,7 +95,7 @@ class _RunPages:
         is_changing = bool(view.num_missing) or not await _read(lambda: index.is_current)
         values = {"view": view, "name": name, "links": links, "filters": filters, "problem": problem}
         reload_s = RELOAD_S if is_changing else None
-        return self._site.page(request, "runs/report", viewer=viewer, reload_s=reload_s, **values)
+        return self._site.page(request, "bench/report", viewer=viewer, reload_s=reload_s, **values)
 
     async def items(self, request: Request, viewer: Viewer, *, name: str) -> Response:
         index, problem = self.library.index(await self._path(name))
@@ -111,7 +111,7 @@ class _RunPages:
         values = await _read(read)
         num_pages = max(1, math.ceil(int(str(values["total"])) / LISTED_ITEMS))
         values |= {"query": query, "page": page, "num_pages": num_pages, "condition_names": CONDITION_NAMES}
-        return self._site.page(request, "runs/items", viewer=viewer, name=name, links=ServerLinks(name=name), **values)
+        return self._site.page(request, "bench/items", viewer=viewer, name=name, links=ServerLinks(name=name), **values)
 
     async def item(self, request: Request, viewer: Viewer, *, place: str, name: str) -> Response:
         index, problem = self.library.index(await self._path(name))
@@ -124,7 +124,7 @@ class _RunPages:
         answers = await _read(lambda: index.answers(found[0]))
         values = {"item": found[0], "answers": answers, "links": ServerLinks(name=name)}
         values |= {"has_next": at + 1 < index.view.num_examples, "no_texts": index.view.no_texts}
-        return self._site.page(request, "runs/item", viewer=viewer, **values)
+        return self._site.page(request, "bench/item", viewer=viewer, **values)
 
     async def compare(self, request: Request, viewer: Viewer, *, first: str, second: str) -> Response:
         paths = await self._path(first), await self._path(second)
@@ -151,7 +151,7 @@ class _RunPages:
             "next": url(kind=kind, page=str(page + 1)) if skipped + LISTED_ITEMS < total else None,
             "first_links": ServerLinks(name=first), "second_links": ServerLinks(name=second),
         }  # fmt: skip
-        return self._site.page(request, "runs/comparison", viewer=viewer, **values)
+        return self._site.page(request, "bench/comparison", viewer=viewer, **values)
 
     async def _path(self, name: str) -> Path:
         # The name is looked up among the runs found, so that it cannot lead out of the folder.
@@ -161,7 +161,7 @@ class _RunPages:
         return found
 
     def _waiting(self, request: Request, viewer: Viewer, *, name: str, problem: str | None) -> Response:
-        return self._site.page(request, "runs/waiting", viewer=viewer, name=name, problem=problem)
+        return self._site.page(request, "bench/waiting", viewer=viewer, name=name, problem=problem)
 
 
 def _listed_run(name: str, path: Path) -> dict[str, object]:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.reports.conftest import MakeRun, Pair, outline_of
+from tests.harness.reports.conftest import MakeRun, Pair
+from tests.runs import outline_of
 from tirjudge.types import Mode
 from tirjudge_harness.items import InputError
 from tirjudge_harness.reports.scored import run_folders, score_run

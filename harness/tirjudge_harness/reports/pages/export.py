@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from tirjudge.prices import Prices
+from tirjudge_harness.reports.pages.indexing import index_run
+from tirjudge_harness.reports.pages.site import write_site
 from tirjudge_harness.reports.scored import run_folders
-from tirjudge_harness.run_pages.indexing import index_run
-from tirjudge_harness.run_pages.site import write_site
 
 
 def export_pages(

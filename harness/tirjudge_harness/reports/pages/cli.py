@@ -25,9 +25,9 @@ def index(
     changed run is opened. For a large run, run it before. The file has the prompts and responses, unless --no-texts is given.
     """
     from tirjudge_harness.items import InputError
+    from tirjudge_harness.reports.pages.comparing import store_comparison
+    from tirjudge_harness.reports.pages.indexing import index_run
     from tirjudge_harness.reports.scored import run_folders
-    from tirjudge_harness.run_pages.comparing import store_comparison
-    from tirjudge_harness.run_pages.indexing import index_run
 
     found = run_folders(folders)
     for folder in found:

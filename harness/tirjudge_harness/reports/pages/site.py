@@ -16,11 +16,11 @@ from typing import Any
 
 from tirjudge.durable import write_file
 from tirjudge_harness.items import InputError
-from tirjudge_harness.run_pages.comparing import compare_runs
+from tirjudge_harness.reports.pages.comparing import compare_runs
 from tirjudge_pages import PageFrame, render_page
-from tirjudge_pages.runs.index import CONDITION_NAMES, ItemQuery, RunIndex
-from tirjudge_pages.runs.links import FILE_ITEMS, FileLinks
-from tirjudge_pages.runs.views import ComparisonView
+from tirjudge_pages.bench.index import CONDITION_NAMES, ItemQuery, RunIndex
+from tirjudge_pages.bench.links import FILE_ITEMS, FileLinks
+from tirjudge_pages.bench.views import ComparisonView
 
 MAX_CHANGES = 5_000
 """Maximum number of changed items on the page of a comparison."""
@@ -63,7 +63,7 @@ def write_site(
             for number, (index, name) in enumerate(zip(indexes, names, strict=True), 1)
         ]
         compared = list(_comparisons(indexes, names=names, out=out, protocol=protocol))
-        _write(out / "index.html", "runs/list", runs=runs, comparisons=compared, nothing="")
+        _write(out / "index.html", "bench/list", runs=runs, comparisons=compared, nothing="")
     except OSError as error:
         raise InputError(f"--html: {out} cannot be written: {error.strerror}; choose a writable folder") from error
 
@@ -77,7 +77,7 @@ def _write_run(index: RunIndex, *, name: str, out: Path, on_page: OnPage) -> Non
     view = index.view
     _write(
         out / "index.html",
-        "runs/report",
+        "bench/report",
         view=view,
         name=name,
         links=links,
@@ -89,7 +89,7 @@ def _write_run(index: RunIndex, *, name: str, out: Path, on_page: OnPage) -> Non
     for page in range(1, total + 1):
         items = [(one, index.answers(one)) for one in index.items(first=(page - 1) * FILE_ITEMS, num=FILE_ITEMS)]
         values = {"items": items, "page": page, "num_pages": total, "no_texts": view.no_texts}
-        _write(out / f"items-{page}.html", "runs/file_items", name=name, links=links, **values)
+        _write(out / f"items-{page}.html", "bench/file_items", name=name, links=links, **values)
         on_page(page, total)
     for slug, _, query, count in lists:
         num_pages = max(1, math.ceil(count / FILE_ITEMS))
@@ -97,7 +97,7 @@ def _write_run(index: RunIndex, *, name: str, out: Path, on_page: OnPage) -> Non
             items = index.listed(query, first=(page - 1) * FILE_ITEMS, num=FILE_ITEMS)
             values = {"items": items, "page": page, "num_pages": num_pages, "total": count, "query": query}
             values |= {"filters": filters, "this_list": links.items(query)}
-            _write(out / f"{slug}-{page}.html", "runs/items", name=name, links=links, **values)
+            _write(out / f"{slug}-{page}.html", "bench/items", name=name, links=links, **values)
 
 
 def _lists(index: RunIndex) -> list[tuple[str, str, ItemQuery, int]]:
@@ -142,7 +142,7 @@ def _write_comparison(
     total, changes = indexes[first].changes(indexes[second], kind="all", first=0, num=MAX_CHANGES)
     _write(
         path,
-        "runs/comparison",
+        "bench/comparison",
         view=view,
         total=total,
         changes=changes,

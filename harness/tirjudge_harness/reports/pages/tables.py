@@ -13,7 +13,7 @@ from tirjudge_harness.statistics.bias import flips_of, positions_of
 from tirjudge_harness.statistics.calibration import calibration_of, confidences_of
 from tirjudge_harness.statistics.intervals import Estimate
 from tirjudge_harness.statistics.rates import code_errors_of, tool_use_of, verdict_rates_of
-from tirjudge_pages.runs.views import ChartPoint, ChartView, TableCell, TableHead, TableLine, TableView
+from tirjudge_pages.bench.views import ChartPoint, ChartView, TableCell, TableHead, TableLine, TableView
 
 JUDGE_COLUMNS = (JUDGE.key, MODE.key)
 """Keys of the first columns of the paper's tables."""

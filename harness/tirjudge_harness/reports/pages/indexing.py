@@ -11,15 +11,15 @@ from pathlib import Path
 from tirjudge.prices import Prices
 from tirjudge_harness.examples import Example
 from tirjudge_harness.items import InputError
+from tirjudge_harness.reports.pages.tables import charts_of, published_tables, section_table
 from tirjudge_harness.reports.run_table import COLUMNS, run_notes, run_sections
 from tirjudge_harness.reports.scored import ScoredRun, score_run
 from tirjudge_harness.reports.texts import texts_of
 from tirjudge_harness.run import JOURNAL, PlannedExample, read_plan
-from tirjudge_harness.run_pages.tables import charts_of, published_tables, section_table
 from tirjudge_harness.run_store import read_judgments
 from tirjudge_harness.showing.items import ShownItem, items_of_run
 from tirjudge_harness.statistics.rates import kind_of
-from tirjudge_pages.runs.index import (
+from tirjudge_pages.bench.index import (
     INDEX,
     AnswerPlace,
     IndexedItem,
@@ -28,7 +28,7 @@ from tirjudge_pages.runs.index import (
     run_fingerprint,
     write_index,
 )
-from tirjudge_pages.runs.views import RunView, SectionView
+from tirjudge_pages.bench.views import RunView, SectionView
 
 HEADLINE = "Figures"
 """Title of the section with the figures of the benchmark."""

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from tirjudge.durable import write_file
 from tirjudge_harness.reports.comparison import comparison_table
+from tirjudge_harness.reports.pages.tables import table_view
 from tirjudge_harness.reports.scored import score_run
-from tirjudge_harness.run_pages.tables import table_view
-from tirjudge_pages.runs.index import comparison_file, run_fingerprint
-from tirjudge_pages.runs.views import ComparisonView
+from tirjudge_pages.bench.index import comparison_file, run_fingerprint
+from tirjudge_pages.bench.views import ComparisonView
 
 
 def compare_runs(first: Path, second: Path, *, protocol: str | None = None) -> ComparisonView:

@@ -1,1 +1,0 @@
-"""Fill the pages of runs (`tirjudge_pages.runs`): the index of a run, the comparison of two runs, and static pages."""
