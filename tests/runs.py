@@ -1,16 +1,31 @@
-"""Small runs with manually written judgments, written to folders by the harness itself."""
+"""Small runs in folders, written by the harness: with manually written judgments, or with hostile texts in every field."""
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from tests.judgments import build_judgment, build_rollout, build_rollout_verdict, build_turn, build_verdict
-from tirjudge.types import Judgment, Mode, Outcome, RolloutRecord
+from tirjudge.engines.scripted import ScriptedEngine
+from tirjudge.errors import EngineUnavailable
+from tirjudge.judge import Judge
+from tirjudge.profile import Profile
+from tirjudge.tools.python import PythonTool
+from tirjudge.types import JudgeRequest, Judgment, Mode, Outcome, RolloutRecord
+from tirjudge_harness.bench_run import RunContext, load_own_data, run_data
 from tirjudge_harness.examples import ExampleMetadata
+from tirjudge_harness.judges import OpenJudge
+from tirjudge_harness.own_data.mapping import GivenColumns
+from tirjudge_harness.planning import RunSettings
+from tirjudge_harness.protocols import BOTH_ORDERS
 from tirjudge_harness.run import AskedComparison, DataManifest, JudgeManifest, PlannedExample, RunManifest, write_run
+from tirjudge_sandbox import SandboxPool
 
 CREATED = 1_700_000_000
 
@@ -118,3 +133,56 @@ def outline_of(pair: Pair) -> ExampleMetadata:
         tags=pair.tags,
         facts=dict(zip(("model_a", "model_b"), pair.models or (), strict=False)),
     )
+
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(2)>",
+    "</pre></main></style><svg onload=alert(3)>",
+    "javascript:alert(4)",
+    "\"'><b onmouseover=alert(5) autofocus onfocus=alert(6)>",
+    "\x1b[31mred\x1b]8;;javascript:alert(7)\x07link",
+    "\u202egpj.exe\u2066",
+    "{{ 7 * 7 }}{% include 'x' %}",
+    "&lt;b&gt;",
+    "\x00\x07\x7f",
+    "<!-- ",
+    "]]>",
+)
+"""Texts that would run, load or break something on a careless page."""
+
+HOSTILE_TEXT = " ".join(HOSTILE)
+HUGE_LINE = "x<b>" * 250_000
+"""A line of a million characters."""
+
+
+def _write_hostile(sequence: str) -> str:
+    """Write a program that prints hostile text, then a verdict with hostile text."""
+    if "is exe" not in sequence:
+        return f"{HOSTILE_TEXT} {HUGE_LINE}\n```python\nprint('is exe', {HOSTILE_TEXT!r})\n```\n```output\n"
+    return f"{HOSTILE_TEXT}<preference>A</preference>"
+
+
+async def judge_hostile_rows(folder: Path, *, pool: SandboxPool) -> Path:
+    """Judge rows with hostile texts by a judge that writes hostile texts, and return the folder of the run. The names of the
+    file, the run, the judge and the subsets are hostile, too. A request fails with a hostile message."""
+    rows = folder / 'rows"><img src=x onerror=alert(8)>.jsonl'
+    first = {"prompt": HOSTILE_TEXT + HUGE_LINE, "response_a": HOSTILE_TEXT, "response_b": HUGE_LINE, "winner": "A"}
+    made = [{**first, "id": f"{number} {text}", "category": text} for number, text in enumerate(HOSTILE)]
+    made.append({**first, "prompt": "broken", "id": f"broken {HOSTILE_TEXT}", "category": HOSTILE_TEXT})
+    rows.write_text("".join(json.dumps(row) + "\n" for row in made))
+    judge = Judge(engine=ScriptedEngine(_write_hostile), tools=(PythonTool(pool),), profile=Profile(name="scripted"))
+
+    async def judging(request: JudgeRequest) -> Judgment:
+        if request.prompt == "broken":
+            raise EngineUnavailable(HOSTILE_TEXT)
+        return await judge.judge(request)
+
+    opened = OpenJudge(judge=judging, kind="local", url=None, model=HOSTILE_TEXT, fingerprint="0123")
+    console = Console(file=io.StringIO())
+    data = load_own_data(rows, parts=(), given=GivenColumns(), max_error_rate=None, console=console)
+    settings = RunSettings(protocol=BOTH_ORDERS, data=rows, mode=Mode.PAIRWISE)
+    context = RunContext(opened=opened, concurrency=4, console=console)
+    out = folder / 'run"><img src=x onerror=alert(9)> javascript:x'
+    await run_data(data, out=out, settings=settings, context=context)
+    return out

@@ -114,7 +114,7 @@ class RunView(StoredView):
     sections: tuple[SectionView, ...]
     num_examples: int
     num_judged: int
-    """Number of examples whose requests are all answered."""
+    """Number of examples whose requests are all answered. An example with a tie as label has no requests."""
     num_failures: int
     """Number of failed requests without a judgment."""
     read_at: int

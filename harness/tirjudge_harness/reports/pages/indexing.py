@@ -80,6 +80,7 @@ def run_view(run: ScoredRun, *, prices: Prices | None, read_at: int, no_texts: s
     """
     sections, charts = run_sections(run, prices=prices), charts_of(run)
     headline = sections.pop(HEADLINE, [])
+    num_asked = {plan.outline.id: len(plan.asked) for plan in read_plan(run.path)}
     return RunView(
         title=run.benchmark.title,
         judge=run.manifest.judge.model,
@@ -95,7 +96,7 @@ def run_view(run: ScoredRun, *, prices: Prices | None, read_at: int, no_texts: s
             for title, rows in sections.items()
         ),
         num_examples=len(run.examples),
-        num_judged=len(run.judged),
+        num_judged=sum(len(one.judgments) == num_asked[one.outline.id] for one in run.examples),
         num_failures=run.num_failures,
         read_at=read_at,
         no_texts=no_texts,
@@ -127,7 +128,7 @@ def _items(run: ScoredRun, *, texts: Mapping[str, Example]) -> Iterator[IndexedI
     for place, shown in enumerate(items_of_run(run, texts=texts)):
         plan = plans[shown.id]
         yield IndexedItem(
-            listed=_listed(shown, place=place, bases=tuple(bases[shown.id])),
+            listed=_listed(shown, place=place, num_asked=len(plan.asked), bases=tuple(bases[shown.id])),
             problem=next((problems[one.key] for one in plan.asked if one.key in problems), None),
             correct=shown.correct,
             answers=_answers(plan, places),
@@ -136,7 +137,7 @@ def _items(run: ScoredRun, *, texts: Mapping[str, Example]) -> Iterator[IndexedI
         )
 
 
-def _listed(shown: ShownItem, *, place: int, bases: tuple[str, ...]) -> ListedItem:
+def _listed(shown: ShownItem, *, place: int, num_asked: int, bases: tuple[str, ...]) -> ListedItem:
     verdicts = [one.judgment.verdict for one in shown.judgments]
     turns = [turn for one in shown.judgments for rollout in one.judgment.rollouts for turn in rollout.turns]
     return ListedItem(
@@ -147,7 +148,7 @@ def _listed(shown: ShownItem, *, place: int, bases: tuple[str, ...]) -> ListedIt
         flipped=shown.flipped,
         forced=shown.forced,
         abstained=any(verdict.status == "abstained" for verdict in verdicts),
-        judged=bool(shown.judgments),
+        judged=len(shown.judgments) == num_asked,
         confidence=max((verdict.confidence for verdict in verdicts if verdict.confidence is not None), default=None),
         bases=bases,
         errors=tuple(sorted({kind.value for turn in turns if (kind := kind_of(turn)) is not None})),
