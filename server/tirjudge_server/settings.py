@@ -79,7 +79,7 @@ PANELS = {
     ),
     "Chat endpoint": (
         "chat_url", "chat_model", "chat_api_key", "chat_timeout_s", "chat_concurrency", "chat_context_tokens",
-        "chat_price_input", "chat_price_cached", "chat_price_output",
+        "chat_price_input", "chat_price_cached", "chat_price_output", "sample_url", "sample_key",
     ),
     "Programs and checks": (
         "tool", "checks", "sandbox", "sandbox_key", "slots", "function_calls_per_minute", "allow_unsafe_sandbox",
@@ -90,7 +90,7 @@ PANELS = {
     "Limits": (
         "max_concurrency", "max_queue", "deadline_s", "max_body_mb", "max_rollouts", "max_prompt_chars", "grace_s",
     ),
-    "Records": ("records", "cache", "require_records", "withhold", "retention_days"),
+    "Records": ("records", "cache", "require_records", "withhold", "retention_days", "runs"),
     "Files and batches": ("files", "max_files_mb", "max_files", "max_batches"),
     "Reward protocols": ("dialects", "reward_mode", "fallback", "response_view", "cohort_size"),
     "Logs and traces": ("otlp", "trace_content", "log_level", "log_format"),
