@@ -246,7 +246,7 @@ def _kappa(first: Sequence[str], second: Sequence[str]) -> float:
 
 def _number(printed: str | float) -> float:
     """Return a figure such as `46 / 54 = 85.2%` as a number."""
-    return printed if isinstance(printed, float) else float(printed.rpartition("=")[2].strip().removesuffix("%"))
+    return float(printed.rpartition("=")[2].strip().removesuffix("%")) if isinstance(printed, str) else printed
 
 
 if __name__ == "__main__":
