@@ -367,6 +367,7 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge.labels:_Spellings.tokens_after": _OURS,
     "tirjudge.judge:_Session._best_of": _OURS,
     "tirjudge.judge:_Session._group_size": _OURS,
+    "tirjudge_harness.doctor.format_checks:_labels": "examples of a format file, which the user gives",
     "tirjudge.formats.declaration:SLOT": "trusted templates; inserted texts are not searched",
     "tirjudge.formats.declaration:module": "difflib: at most 40 characters of a format file, which the user gives",
     "tirjudge.formats.declaration:ModePart.read": Case(_read_declared, ODD | runs("</think>", "</think", "<think>")),
