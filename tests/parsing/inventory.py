@@ -368,6 +368,7 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge.labels:_Spellings.tokens_after": _OURS,
     "tirjudge.judge:_Session._best_of": _OURS,
     "tirjudge.judge:_Session._group_size": _OURS,
+    "tirjudge_harness.doctor.format_checks:_labels": "examples of a format file, which the user gives",
     "tirjudge.formats.declaration:SLOT": "trusted templates; inserted texts are not searched",
     "tirjudge.help:module": "difflib: an argument of the command line, against the names of commands",
     "tirjudge.http.protocol:module": "difflib: at most 80 characters of one field name, against the fields of a request",

@@ -216,7 +216,8 @@ def sample_request(prompt: PromptPart, *, mode: Mode) -> JudgeRequest:
         prompt="Which word is longer?",
         responses=[f"The word {number}." for number in range(1, size + 1)],
         tools="off",
-        **{name: f"The {name} of a test." for name in sorted(prompt.sections)},
+        reference="The reference of a test." if "reference" in prompt.sections else None,
+        rubric="The rubric of a test." if "rubric" in prompt.sections else None,
     )
 
 
