@@ -474,7 +474,7 @@ class EvalStore:
 
     async def given_rows(self, run_id: str) -> list[dict[str, Any]]:
         """Return the rows of a run as they were given."""
-        wanted = select(rows.c.item, rows.c.given_sample).where(rows.c.run_id == run_id).order_by(rows.c.number)
+        wanted: Any = select(rows.c.item, rows.c.given_sample).where(rows.c.run_id == run_id).order_by(rows.c.number)
         return [
             {"item": json.loads(row.item)}
             | ({} if row.given_sample is None else {"sample": json.loads(row.given_sample)})

@@ -277,11 +277,11 @@ async def test_a_grader_outside_of_evals_uses_the_model_too(make_judge) -> None:
             app = FastAPI()
             app.include_router(routes.router(make_judge([]), max_body_bytes=100_000, models=models))
             async with serve_async(app) as url, AsyncOpenAI(base_url=f"{url}/v1", api_key="none") as client:
-                grader = {name: SCORE[name] for name in SCORE if name != "pass_threshold"}
+                grader: Any = {name: SCORE[name] for name in SCORE if name != "pass_threshold"}
                 result = await client.fine_tuning.alpha.graders.run(
                     grader=grader,
                     model_sample="2",
-                    item=row(1)["item"],  # type: ignore
+                    item=row(1)["item"],
                 )
     assert result.reward == 5.0
 
