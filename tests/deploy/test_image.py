@@ -69,7 +69,7 @@ def test_the_build_context_has_everything_that_the_wheel_needs() -> None:
     packages = re.findall(
         r'^    "(\w+)/tirjudge\w*",$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE
     )
-    assert len(packages) == 7
+    assert len(packages) == 8
     assert {*packages, "pyproject.toml", "README.md"} == set(allowed)
 
 
