@@ -122,8 +122,15 @@ MinAccuracy = Annotated[
 ProtocolName = Annotated[str, typer.Option("--protocol", help="paper, official, single_game, both_orders or votes=N.")]
 
 
+class OptionGroup:
+    """A group of options, under a title of its own in the help."""
+
+    panel: ClassVar[str]
+    """Title of the group."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelOptions:
+class ModelOptions(OptionGroup):
     """Options that select a model and its tools. Default: the bundled judge in this process."""
 
     panel: ClassVar[str] = "Judge"
@@ -169,7 +176,7 @@ BUNDLED, BUNDLED_MODEL = JudgeOptions(), ModelOptions()
 
 
 @dataclass(frozen=True, kw_only=True)
-class AskOptions:
+class AskOptions(OptionGroup):
     """Options of each request."""
 
     panel: ClassVar[str] = "Requests"
@@ -218,7 +225,7 @@ class VoteOptions(AskOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PaceOptions:
+class PaceOptions(OptionGroup):
     """Concurrency and prices."""
 
     panel: ClassVar[str] = "Speed and cost"
@@ -236,7 +243,7 @@ class PaceOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowOptions:
+class RowOptions(OptionGroup):
     """Options that select the examples of a benchmark."""
 
     panel: ClassVar[str] = "Rows"
@@ -255,7 +262,7 @@ class RowOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnOptions:
+class ColumnOptions(OptionGroup):
     """Options that name the columns of a user's file."""
 
     panel: ClassVar[str] = "Columns of your own rows"
@@ -346,7 +353,8 @@ def asking_a_judge(command: Callable[..., None]) -> Callable[..., None]:
         defaults = {parameter.name: parameter.default}
         if group is not None:
             hints = get_type_hints(type(group), include_extras=True)
-            types = {option.name: in_panel(hints[option.name], group.panel) for option in fields(group)}
+            title = group.panel if isinstance(group, OptionGroup) else None
+            types = {option.name: in_panel(hints[option.name], title) for option in fields(group)}
             defaults = {option.name: getattr(group, option.name) for option in fields(group)}
         parameters += [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=types[name])

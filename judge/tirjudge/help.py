@@ -72,7 +72,7 @@ class _PlainHelp:
             is_option = isinstance(parameter, TyperOption)
             if is_option and parameter.envvar == _variable_of(parameter):
                 parameter.show_envvar = False
-                variables.append(parameter.envvar)
+                variables.append(_variable_of(parameter))
             record = parameter.get_help_record(ctx)
             if record is not None:
                 title = parameter.rich_help_panel or ("Options" if is_option else "Arguments")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,16 @@ from tests.chat_server import serving_chat
 from tests.docs.pasting import PastedResult, blocks, free_port, paste
 
 ROOT = Path(__file__).parents[2]
-START = ROOT / "docs" / "start"
+START, GUIDES = ROOT / "docs" / "start", ROOT / "docs" / "guides"
 
 
-def pasted(page: Path, *, folder: Path, language: str = "sh", **replaced: str) -> PastedResult:
-    """Paste the blocks of a page that do not install anything."""
-    script = "\n".join(block for block in blocks(page, language) if "pip install" not in block)
+def pasted(page: Path, *, folder: Path, python: Sequence[str] = (), **replaced: str) -> PastedResult:
+    """Paste the blocks of a page that do not install anything, and run `python` programs after them."""
+    programs = [f"python - <<'END'\n{program}END" for program in python]
+    script = "\n".join([*(block for block in blocks(page, "sh") if "pip install" not in block), *programs])
     port = str(free_port())
-    ports = {"localhost:8400": f"localhost:{port}", "tirjudge serve": f"tirjudge serve --port {port}"}
+    ports = {"tirjudge serve": f"tirjudge serve --port {port}"}
+    ports |= {f"{host}:8400": f"{host}:{port}" for host in ("localhost", "127.0.0.1")}
     done = paste(script, folder=folder, replaced={**ports, **replaced})
     assert done.returncode == 0, done.stdout + done.stderr
     return done
@@ -39,9 +42,14 @@ def test_every_page_of_start_has_commands() -> None:
 
 @pytest.mark.slow
 def test_the_page_for_a_laptop_works_when_pasted(tmp_path: Path) -> None:
-    done = pasted(START / "laptop.md", folder=tmp_path)
+    python = [*blocks(START / "laptop.md", "python"), *blocks(GUIDES / "rewards-for-trainers.md", "python")]
+    assert len(python) == 2
+    done = pasted(START / "laptop.md", folder=tmp_path, python=python)
     assert "Verdict: response A is better" in done.stdout
     assert answer_in(done.stdout)["verdict"]["status"] == "decided"
+    best, rewards = done.stdout.splitlines()[-2:]
+    assert best.startswith("0 [")
+    assert json.loads(rewards)[0] > json.loads(rewards)[1]
 
 
 @pytest.mark.slow
