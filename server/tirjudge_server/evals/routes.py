@@ -107,7 +107,8 @@ def _add_evals(
         check_models(body, models=models, judge=service.judge.profile.name)
         names = ("name", "data_source_config", "testing_criteria", "metadata")
         kept = {name: content[name] for name in names if name in content}
-        return _answer(eval_object(await store.create_eval(kept, owner=owner_of(request))))
+        made = await store.create_eval(kept, owner=owner_of(request))
+        return await _answer(await asyncio.to_thread(eval_object, made))
 
     @routes.get(EVALS_PATH, openapi_extra={"parameters": query_parameters(EvalsQuery)})
     async def list_evals(request: Request) -> Response:
@@ -121,7 +122,7 @@ def _add_evals(
     @routes.get(EVALS_PATH + "/{eval_id}")
     async def retrieve_eval(request: Request, eval_id: str) -> Response:
         """Return an eval."""
-        return _answer(await _shown_eval(store, eval_id, owner=owner_of(request)))
+        return await _answer(await _shown_eval(store, eval_id, owner=owner_of(request)))
 
     @routes.post(EVALS_PATH + "/{eval_id}")
     async def update_eval(request: Request, eval_id: str) -> Response:
@@ -130,7 +131,8 @@ def _add_evals(
         changes = body.model_dump(mode="json", exclude_unset=True)
         if changes.get("name", "") is None:
             del changes["name"]
-        return _answer(eval_object(await store.update_eval(eval_id, changes, owner=owner_of(request))))
+        changed = await store.update_eval(eval_id, changes, owner=owner_of(request))
+        return await _answer(await asyncio.to_thread(eval_object, changed))
 
     @routes.delete(EVALS_PATH + "/{eval_id}")
     async def delete_eval(request: Request, eval_id: str) -> Response:
@@ -138,11 +140,11 @@ def _add_evals(
         found = await store.get_eval(eval_id, owner=owner_of(request))
         for run_id in await store.delete_eval(found.id):
             runner.jobs.interrupt(run_id)
-        return _answer({"object": "eval.deleted", "deleted": True, "eval_id": eval_id})
+        return await _answer({"object": "eval.deleted", "deleted": True, "eval_id": eval_id})
 
 
 async def _shown_eval(store: EvalStore, eval_id: str, *, owner: str | None) -> dict[str, Any]:
-    return eval_object(await store.get_eval(eval_id, owner=owner))
+    return await asyncio.to_thread(eval_object, await store.get_eval(eval_id, owner=owner))
 
 
 def _add_run_creation(
@@ -160,7 +162,7 @@ def _add_run_creation(
         owner = owner_of(request)
         of = await store.get_eval(eval_id, owner=owner)
         content, body = await _received(request, RunCreation, max_bytes=max_body_bytes)
-        definition = EvalCreation.model_validate(of.content)
+        definition = await asyncio.to_thread(EvalCreation.model_validate, of.content)
         check_run(body, config=definition.data_source_config, models=models)
         given = await _checked_rows(request, body, definition=definition, files=files)
         files.check_full(owner, num_bytes=sum(row.num_bytes for row in given or ()))
@@ -171,7 +173,7 @@ def _add_run_creation(
         runner.start()
         run = await store.create_run(of, kept, given=given)
         runner.start_run(run)
-        return _answer(await _shown_run(store, run, of=of, url=str(request.base_url)))
+        return await _answer(await _shown_run(store, run, of=of, url=str(request.base_url)))
 
 
 def _add_runs(routes: APIRouter, runner: EvalRunner, *, store: EvalStore) -> None:
@@ -192,7 +194,7 @@ def _add_runs(routes: APIRouter, runner: EvalRunner, *, store: EvalStore) -> Non
     async def retrieve_run(request: Request, eval_id: str, run_id: str) -> Response:
         """Return a run with its counts."""
         of = await store.get_eval(eval_id, owner=owner_of(request))
-        return _answer(await shown_run(run_id, of=of, url=str(request.base_url)))
+        return await _answer(await shown_run(run_id, of=of, url=str(request.base_url)))
 
     # Clients of different versions use one path or the other.
     @routes.post(_RUN, responses=error_responses({409: "The run has already ended."}))
@@ -207,7 +209,7 @@ def _add_runs(routes: APIRouter, runner: EvalRunner, *, store: EvalStore) -> Non
             # OpenAI's clients retry a 409 unless this header forbids it.
             raise Refused(problem, status=409, headers={"x-should-retry": "false"})
         runner.jobs.interrupt(run.id)
-        return _answer(await shown_run(run_id, of=of, url=str(request.base_url)))
+        return await _answer(await shown_run(run_id, of=of, url=str(request.base_url)))
 
     @routes.delete(_RUN)
     async def delete_run(request: Request, eval_id: str, run_id: str) -> Response:
@@ -216,12 +218,12 @@ def _add_runs(routes: APIRouter, runner: EvalRunner, *, store: EvalStore) -> Non
         run = await store.get_run(run_id, eval_id=of.id, owner=of.owner)
         await store.delete_run(run.id)
         runner.jobs.interrupt(run.id)
-        return _answer({"object": "eval.run.deleted", "deleted": True, "run_id": run_id})
+        return await _answer({"object": "eval.run.deleted", "deleted": True, "run_id": run_id})
 
 
 async def _shown_run(store: EvalStore, run: StoredRun, *, of: StoredEval, url: str) -> dict[str, Any]:
     """Return a run as an object, with its inline rows."""
-    shown = run_object(run, of=of, url=url)
+    shown = await asyncio.to_thread(run_object, run, of=of, url=url)
     if shown["data_source"]["source"]["type"] == "file_content":
         source = {"type": "file_content", "content": await store.given_rows(run.id)}
         shown["data_source"] = {**shown["data_source"], "source": source}
@@ -248,7 +250,7 @@ def _add_output_items(routes: APIRouter, *, store: EvalStore) -> None:
             newest_first=query.is_reversed,
             status=query.status,
         )
-        return _answer(listed([output_item(row, run=run) for row in rows], has_more=has_more))
+        return await _answer(listed([output_item(row, run=run) for row in rows], has_more=has_more))
 
     @routes.get(path + "/{output_item_id}")
     async def retrieve_output_item(request: Request, eval_id: str, run_id: str, output_item_id: str) -> Response:
@@ -257,7 +259,7 @@ def _add_output_items(routes: APIRouter, *, store: EvalStore) -> None:
         row = await store.row(run.id, number_of(output_item_id, run_id=run.id, param="output_item_id"))
         if row is None:
             raise unknown_item(output_item_id, param="output_item_id")
-        return _answer(output_item(row, run=run))
+        return await _answer(output_item(row, run=run))
 
 
 # Requests and responses -----------------------------------------------------------------------------------------------
@@ -314,9 +316,9 @@ async def _checked_rows(
     return None
 
 
-def _answer(found: Mapping[str, Any]) -> Response:
+async def _answer(found: Mapping[str, Any]) -> Response:
     """Return an object as a response. It is ASCII, because rows may contain what UTF-8 cannot encode."""
-    return Response(json.dumps(found), media_type="application/json")
+    return Response(await asyncio.to_thread(json.dumps, found), media_type="application/json")
 
 
 async def _page(making: Sequence[Callable[[], Awaitable[dict[str, Any]]]], *, has_more: bool) -> Response:
@@ -325,8 +327,8 @@ async def _page(making: Sequence[Callable[[], Awaitable[dict[str, Any]]]], *, ha
     num_chars = 0
     for make in making:
         shown = await make()
-        num_chars += len(json.dumps(shown))
+        num_chars += len(await asyncio.to_thread(json.dumps, shown))
         if found and num_chars > MAX_PAGE_CHARS:
-            return _answer(listed(found, has_more=True))
+            return await _answer(listed(found, has_more=True))
         found.append(shown)
-    return _answer(listed(found, has_more=has_more))
+    return await _answer(listed(found, has_more=has_more))

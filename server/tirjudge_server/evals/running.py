@@ -300,7 +300,8 @@ class EvalRunner:
             sample = await asyncio.to_thread(sample_variable, row.given_sample, written=written)
             values = {"item": row.item, "sample": sample}
             if self._caches:
-                key = content_key(criterion, values, owner=run.owner, models=plan.models)
+                hashing = partial(content_key, criterion, values, owner=run.owner, models=plan.models)
+                key = await asyncio.to_thread(hashing)
             found = None if key is None else await self._store.find_score(key)
             if found is None:
                 call = Call(

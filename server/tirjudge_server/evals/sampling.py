@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -117,7 +118,7 @@ async def write_sample(data: SampledData, given: Given, *, models: ChatModels) -
         PromptTooLong, ContentFiltered, EngineRefused, EngineBusy, EngineUnavailable: see `ChatEndpoint.ask`.
     """
     assert data.model is not None
-    messages = messages_for(data, given)
+    messages = await asyncio.to_thread(messages_for, data, given)
     params = data.sampling_params
     sampling = Sampling(
         max_tokens=params.max_completion_tokens, temperature=params.temperature, top_p=params.top_p, seed=params.seed
