@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 from fastapi import APIRouter, Depends, Request
@@ -88,7 +88,7 @@ class _RunPages:
             return self._waiting(request, viewer, name=name, problem=problem)
         links, view = ServerLinks(name=name), index.view
         counts = await _read(index.counts)
-        filters = [("all items", view.num_examples, links.items(ItemQuery()))]
+        filters: list[tuple[str, int, str | None]] = [("all items", view.num_examples, links.items(ItemQuery()))]
         for condition, text in CONDITION_NAMES.items():
             url = links.items(ItemQuery(conditions=frozenset({condition}))) if counts[condition] else None
             filters.append((text, counts[condition], url))
@@ -103,13 +103,13 @@ class _RunPages:
             return self._waiting(request, viewer, name=name, problem=problem)
         query, page = query_of(request.query_params), _page(request)
 
-        def read() -> dict[str, object]:
+        def read() -> dict[str, Any]:
             listed = index.listed(query, first=(page - 1) * LISTED_ITEMS, num=LISTED_ITEMS)
             choices = {"subsets": index.subsets, "bases": index.bases, "errors": index.errors}
             return {"items": listed, "total": index.count(query), "counts": index.counts(), **choices}
 
         values = await _read(read)
-        num_pages = max(1, math.ceil(int(str(values["total"])) / LISTED_ITEMS))
+        num_pages = max(1, math.ceil(values["total"] / LISTED_ITEMS))
         values |= {"query": query, "page": page, "num_pages": num_pages, "condition_names": CONDITION_NAMES}
         return self._site.page(request, "bench/items", viewer=viewer, name=name, links=ServerLinks(name=name), **values)
 

@@ -15,8 +15,8 @@ from tirjudge_harness.reports.pages.tables import charts_of, published_tables, s
 from tirjudge_harness.reports.run_table import COLUMNS, run_notes, run_sections
 from tirjudge_harness.reports.scored import ScoredRun, score_run
 from tirjudge_harness.reports.texts import texts_of
-from tirjudge_harness.run import JOURNAL, PlannedExample, read_plan
-from tirjudge_harness.run_store import read_judgments
+from tirjudge_harness.run import PlannedExample, read_plan
+from tirjudge_harness.run_store import JOURNAL, read_judgments
 from tirjudge_harness.showing.items import ShownItem, items_of_run
 from tirjudge_harness.statistics.rates import kind_of
 from tirjudge_pages.bench.index import (
