@@ -711,7 +711,7 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge_harness.reports.formats:_md": "a single character class",
     "tirjudge_harness.reports.formats:_tex": "no repeats",
     "tirjudge_harness.reports.pages.indexing:journal_places": "one search of each line for the end of its key",
-    "tirjudge_harness.reports.pages.tables:section_table": _OURS,
+    "tirjudge_harness.reports.pages.tables:published_tables": _OURS,
     "tirjudge_harness.reports.shapes:_parts_without_value": _OURS,
     "tirjudge_harness.row_files:read_rows": Case(
         _csv,

@@ -33,6 +33,10 @@ PAIRS = [Pair(id="right", named=(0, 0)), WRONG, Pair(id="flipped", named=(0, 1))
 PAIRS += [Pair(id=f"further {n}", named=(0, 0)) for n in range(200)]
 
 
+READ_MS = 600_000
+"""Maximum duration until a page shows a change of a run. The server pauses for five times as long as it reads a run."""
+
+
 def app_of(folder: Path, *, access: Access | None = None) -> FastAPI:
     app, site = FastAPI(), PageSite(access=access)
     app.include_router(entrance.router(site))
@@ -198,12 +202,12 @@ async def test_pages_of_a_run_follow_it_while_it_goes_on(browser: SharedBrowser,
 
         async def visit(page: Any) -> None:
             await page.goto(f"{url}/ui/runs/report/run")
-            await page.get_by_text("1 of 3 examples judged").wait_for()
+            await page.get_by_text("1 of 3 examples judged").wait_for(timeout=READ_MS)
             async with JudgmentStore(run) as store:
                 await store.keep("key-wrong", judgment_of(WRONG))
-                await page.get_by_text("2 of 3 examples judged").wait_for()
+                await page.get_by_text("2 of 3 examples judged").wait_for(timeout=READ_MS)
                 await store.keep("key-flipped", judgment_of(PAIRS[2]))
-            await page.get_by_text("3 of 3 examples judged").wait_for()
+            await page.get_by_text("3 of 3 examples judged").wait_for(timeout=READ_MS)
             await check_accessible(page)
 
         await browser.visit(visit)
