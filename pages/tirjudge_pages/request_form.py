@@ -115,9 +115,7 @@ def _num_fields(form: Mapping[str, str], name: str, *, at_most: int) -> int:
 
 
 def _without_empty_end(texts: list[str]) -> list[str]:
-    while texts and not texts[-1]:
-        texts = texts[:-1]
-    return texts
+    return texts[: max((number for number, text in enumerate(texts, 1) if text), default=0)]
 
 
 def _integer(text: str) -> int | str:

@@ -95,9 +95,8 @@ async def _announce(service: JudgeService, *, url: str, listening: asyncio.Event
     await listening.wait()
     await service.readiness.wait()
     name = service.judge.profile.name
-    ready = f"tirjudge is ready at {url} (model {name}, sandbox {service.isolation or NONE})"
-    # One call of print: a reader may close the pipe after the first line.
-    print(f"{ready}\nPlayground for a browser: {url}/", flush=True)
+    parts = f"model {name}, sandbox {service.isolation or NONE}"
+    print(f"tirjudge is ready at {url} ({parts}); playground for a browser: {url}/", flush=True)
 
 
 @asynccontextmanager

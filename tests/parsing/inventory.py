@@ -48,6 +48,7 @@ from tirjudge_harness.own_data.cells import is_structured
 from tirjudge_harness.row_files import read_rows
 from tirjudge_harness.showing.shortening import shortened
 from tirjudge_harness.sources import Collection
+from tirjudge_pages.request_form import RequestForm
 from tirjudge_sandbox.candidate import code_in
 from tirjudge_sandbox.levels import IsolationLevel
 from tirjudge_sandbox.limits import Limits
@@ -562,6 +563,10 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge_server.records.account:_marked": "splits a response once, at the places of at most 500 claims",
     "tirjudge_server.records.endpoints:_ID": _BOUNDED,
     "tirjudge_server.records.endpoints:router.judgments": _OURS,
+    "tirjudge_pages.request_form:RequestForm.field_of": Case(
+        lambda text: RequestForm().field_of(text), runs(".", "a.")
+    ),
+    "tirjudge_server.ui.playground:_result": "lists of rollouts and turns, at most MAX_TURNS turns in all",
     "tirjudge_server.vllm_command:shares": _OPERATOR,
     "tirjudge_server.worker_guard:_children": _OPERATOR,
     # The harness.

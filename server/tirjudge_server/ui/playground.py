@@ -108,70 +108,102 @@ def router(site: PageSite, *, service: JudgeService, max_body_bytes: int, record
     """
     site.links.append(NavLink(url=PATH, text="Playground"))
     routes = site.router()
+    playground = _Playground(site, service=service, max_body_bytes=max_body_bytes, records_path=records_path)
 
     @routes.get(PATH)
-    async def playground(request: Request, example: str = "") -> Response:
+    async def show(request: Request, example: str = "") -> Response:
         if "text/html" not in request.headers.get("accept", ""):
             return JSONResponse(INDEX, headers={"Vary": "Accept"})
-        viewer = await site.viewer_of(request, scope=None)
-        form = RequestForm.of_request(_EXAMPLES[example]) if example in _EXAMPLES else RequestForm()
-        return page(request, viewer, form)
+        return await playground.show(request, example=example)
 
     @routes.post(PATH)
     async def submit(request: Request) -> Response:
+        return await playground.submit(request)
+
+    return routes
+
+
+class _Playground:
+    """The playground of one server. Arguments: see `router`."""
+
+    def __init__(self, site: PageSite, *, service: JudgeService, max_body_bytes: int, records_path: str | None) -> None:
+        self._site = site
+        self._service = service
+        self._max_body_bytes = max_body_bytes
+        self._records_path = records_path
+
+    async def show(self, request: Request, *, example: str) -> Response:
+        """Return the page with an example, or with an empty form."""
+        viewer = await self._site.viewer_of(request, scope=None)
+        form = RequestForm.of_request(_EXAMPLES[example]) if example in _EXAMPLES else RequestForm()
+        return self._page(request, viewer, form)
+
+    async def submit(self, request: Request) -> Response:
+        """Answer a form. A failure is shown at its field, or below the form."""
         viewer, form = None, RequestForm()
         try:
-            async with service.draining.limit():
-                viewer = await site.viewer_of(request, scope=SCOPE, max_form_bytes=max_body_bytes)
+            async with self._service.draining.limit():
+                viewer = await self._site.viewer_of(request, scope=SCOPE, max_form_bytes=self._max_body_bytes)
             form = RequestForm.of_form(viewer.form)
-            return await answer(request, viewer, form)
+            return await self._answer(request, viewer, form)
         except FAILURES as error:
             status, problem, headers = problem_from(error)
             if _wants_stream(request):
-                block = _problem_block(form, problem, headers=headers)
-                return StreamingResponse(iter([block]), media_type=STREAM)
+                return _one_block(_problem_block(form, problem, headers=headers))
             if viewer is None:
                 raise
             shown = {"problem": _told(problem, headers), "problem_field": form.field_of(problem.param)}
-            answered = page(request, viewer, form, status=status, **shown)
-            answered.headers.update(headers)
-            return answered
+            page = self._page(request, viewer, form, status=status, **shown)
+            page.headers.update(headers)
+            return page
 
-    async def answer(request: Request, viewer: Viewer, form: RequestForm) -> Response:
-        action = form.text("action")
-        if action == "response":
-            more = form.with_response()
-            return page(request, viewer, more, focused=f"responses.{more.num_responses - 1}")
-        if action == "criterion":
-            more = form.with_criterion()
-            return page(request, viewer, more, focused=f"criteria.{more.num_criteria - 1}.text")
+    async def _answer(self, request: Request, viewer: Viewer, form: RequestForm) -> Response:
+        match form.text("action"):
+            case "response":
+                more = form.with_response()
+                return self._page(request, viewer, more, focused=f"responses.{more.num_responses - 1}")
+            case "criterion":
+                more = form.with_criterion()
+                return self._page(request, viewer, more, focused=f"criteria.{more.num_criteria - 1}.text")
         asked = _request_of(form)
-        url, needs_key = str(request.base_url).rstrip("/"), viewer.key is not None
-        code = code_of(asked, url=url, model=service.judge.profile.name, needs_key=needs_key)
-        is_streamed = _wants_stream(request)
-        if action == "code" and is_streamed:
-            return StreamingResponse(iter([_html_block("code", is_last=True, code=code)]), media_type=STREAM)
-        if action == "code":
-            return page(request, viewer, form, code=code)
+        code = code_of(
+            asked,
+            url=str(request.base_url).rstrip("/"),
+            model=self._service.judge.profile.name,
+            needs_key=viewer.key is not None,
+        )
+        if form.text("action") == "code":
+            if _wants_stream(request):
+                return _one_block(_html_block("code", is_last=True, code=code))
+            return self._page(request, viewer, form, code=code)
+        return await self._judge(request, viewer, form, asked=asked, code=code)
+
+    async def _judge(
+        self, request: Request, viewer: Viewer, form: RequestForm, *, asked: JudgeRequest, code: RequestCode
+    ) -> Response:
         call = call_of(request, dialect="playground")
-        if is_streamed:
-            events = judgment_events(service, asked, call=call)
-            encode = _encoder(form, code=code, record_of=lambda judgment: record_of(viewer, judgment))
-            return EventStream(await anext(events), events, encode=encode)
-        judgment = await while_connected(request.receive, service.answer(asked, call=call))
-        return page(request, viewer, form, code=code, result=_result(judgment, record=record_of(viewer, judgment)))
+        may_read = self._records_path is not None and viewer.may("read")
 
-    def record_of(viewer: Viewer, judgment: Judgment) -> str | None:
-        return f"{records_path}/{judgment.id}" if records_path is not None and viewer.may("read") else None
+        def result_of(judgment: Judgment) -> ResultShown:
+            return _result(judgment, record=f"{self._records_path}/{judgment.id}" if may_read else None)
 
-    def page(request: Request, viewer: Viewer, form: RequestForm, *, status: int = 200, **values: Any) -> Response:
-        modes = [*MODEL_MODES, *([Mode.RULES] if service.judge.checks is not None else [])]
+        if _wants_stream(request):
+            events = judgment_events(self._service, asked, call=call)
+            return EventStream(await anext(events), events, encode=_encoder(form, code=code, result_of=result_of))
+        judgment = await while_connected(request.receive, self._service.answer(asked, call=call))
+        return self._page(request, viewer, form, code=code, result=result_of(judgment))
+
+    def _page(
+        self, request: Request, viewer: Viewer, form: RequestForm, *, status: int = 200, **values: Any
+    ) -> Response:
+        judge = self._service.judge
+        modes = [*MODEL_MODES, *([Mode.RULES] if judge.checks is not None else [])]
         shown = {
             "form": form,
             "may_judge": viewer.may(SCOPE),
-            "model": service.judge.profile.name,
+            "model": judge.profile.name,
             "modes": [str(mode) for mode in sorted(modes, key=lambda mode: mode is not Mode.PAIRWISE)],
-            "tools": _TOOLS if service.judge.tools else _TOOLS[-1:],
+            "tools": _TOOLS if judge.tools else _TOOLS[-1:],
             "has_options": form.num_criteria > 1 or any(form.text(name) not in ("", "1") for name in _OPTIONS),
             "max_responses": MAX_RESPONSE_FIELDS,
             "max_criteria": MAX_CRITERION_FIELDS,
@@ -181,11 +213,9 @@ def router(site: PageSite, *, service: JudgeService, max_body_bytes: int, record
             "code": None,
             "focused": None,
         }
-        answered = site.page(request, "playground", viewer=viewer, status=status, **{**shown, **values})
-        answered.headers["Vary"] = "Accept"
-        return answered
-
-    return routes
+        page = self._site.page(request, "playground", viewer=viewer, status=status, **{**shown, **values})
+        page.headers["Vary"] = "Accept"
+        return page
 
 
 def _wants_stream(request: Request) -> bool:
@@ -232,6 +262,10 @@ def _block(*, is_last: bool = False, **part: str) -> bytes:
     return f"data: {json.dumps({**part, 'is_last': is_last})}\n\n".encode()
 
 
+def _one_block(block: bytes) -> Response:
+    return StreamingResponse(iter([block]), media_type=STREAM)
+
+
 def _html_block(target: str, *, is_last: bool = False, **values: Any) -> bytes:
     html = render_page(f"playground_{target}", frame=PageFrame(), **values)
     return _block(target=target, html=html, is_last=is_last)
@@ -243,7 +277,7 @@ def _problem_block(form: RequestForm, problem: Problem, *, headers: dict[str, st
 
 
 def _encoder(
-    form: RequestForm, *, code: RequestCode, record_of: Callable[[Judgment], str | None]
+    form: RequestForm, *, code: RequestCode, result_of: Callable[[Judgment], ResultShown]
 ) -> Callable[[Event | None], bytes]:
     """Return a function that encodes the events of one judgment as parts of the page."""
     num_turns = 0
@@ -254,9 +288,8 @@ def _encoder(
             case None:
                 return HEARTBEAT
             case JudgmentCreated():
-                status = _block(
-                    target="status", text=f"The server accepted the request as {event.id}. Waiting for the first turn."
-                )
+                text = f"The server accepted the request as {event.id}. Waiting for the first turn."
+                status = _block(target="status", text=text)
                 return status + _html_block("code", code=code)
             case JudgmentTurn():
                 num_turns += 1
@@ -266,8 +299,8 @@ def _encoder(
                 note = shown_as(event.order) if len(event.order) > 1 else ""
                 return status + _html_block("turn", turn=event.turn, number=num_turns, note=note)
             case Judgment():
-                result = _result(event, record=record_of(event))
-                return _block(target="status", text="Done.") + _html_block("result", is_last=True, result=result)
+                status = _block(target="status", text="Done.")
+                return status + _html_block("result", is_last=True, result=result_of(event))
             case ErrorBody():
                 return _problem_block(form, event.error, headers={})
 
