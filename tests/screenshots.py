@@ -60,6 +60,16 @@ async def make(folder: Path) -> None:
                     await page.screenshot(path=folder / "judgment.png", full_page=True, clip=TOP)
                     await page.goto(f"{url}/ui/judgments")
                     await page.screenshot(path=folder / "judgments.png")
+                    await page.goto(url)
+                    for name, text in {
+                        "prompt": PROMPT,
+                        "responses.0": RESPONSES[0],
+                        "responses.1": RESPONSES[1],
+                    }.items():
+                        await page.fill(f"[name='{name}']", text)
+                    await page.get_by_role("button", name="Judge").click()
+                    await page.wait_for_selector("#verdict")
+                    await page.screenshot(path=folder / "playground.png", full_page=True, clip={**TOP, "height": 1430})
 
                 await browser.visit(visit, viewport={"width": 1100, "height": 900})
 

@@ -324,6 +324,13 @@ class AsyncClient(_Connection):
         """Return the judges that the server offers. See `Client.models`."""
         return (await self._get(MODELS_PATH, answer=ModelList)).data
 
+    async def call(
+        self, method: str, path: str, *, answer: type[Answer], body: bytes | None = None, file: FormFile | None = None
+    ) -> Answer:
+        """Like `Client.call`."""
+        exchange = self._exchange(posts=body is not None)
+        return await self._send(exchange, method, path, content=body, file=file, answer=answer)
+
     async def _get(self, path: str, *, answer: type[Answer]) -> Answer:
         return await self._send(self._exchange(posts=False), "GET", path, content=None, answer=answer)
 
@@ -332,12 +339,19 @@ class AsyncClient(_Connection):
         return await self._send(exchange, "POST", path, content=body.model_dump_json(exclude_unset=True), answer=answer)
 
     async def _send(
-        self, exchange: HTTPExchange, method: str, path: str, *, content: str | None, answer: type[Answer]
+        self,
+        exchange: HTTPExchange,
+        method: str,
+        path: str,
+        *,
+        content: str | bytes | None,
+        answer: type[Answer],
+        file: FormFile | None = None,
     ) -> Answer:
-        """Send a request, retry as `exchange` decides, and return the parsed body of the successful response."""
+        form = {} if file is None else {"files": {"file": (file.name, file.content)}, "data": file.fields}
         while True:
             try:
-                response = await self._http.request(method, path, content=content, **exchange.attempt())
+                response = await self._http.request(method, path, content=content, **form, **exchange.attempt())
             except httpx2.RequestError as error:
                 pause_s = exchange.pause_after_error(error)
             else:

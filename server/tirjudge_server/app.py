@@ -130,7 +130,7 @@ def _add_pages(
 ) -> None:
     """Add the pages for people."""
     site = PageSite(access=access)
-    records_path = None if records is None else "/ui/judgments"
+    records_path = None if records is None else judgments.PATH
     app.include_router(
         playground.router(site, service=service, max_body_bytes=max_body_bytes, records_path=records_path)
     )

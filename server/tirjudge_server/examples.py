@@ -7,6 +7,7 @@ from typing import Any
 
 from tirjudge.http.protocol import JUDGE_PATH
 from tirjudge.http.rewards import BATCH_PATH, RERANK_PATH, REWARD_PATH
+from tirjudge_server.evals.objects import EVALS_PATH
 from tirjudge_server.openai.chat import CHAT_PATH
 from tirjudge_server.openai.completions import COMPLETIONS_PATH
 from tirjudge_server.openai.decisions import DECISIONS_PATH
@@ -62,6 +63,17 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
             "model": "judge",
             "input": "red fox",
             "questions": [{"type": "predicate", "instructions": "The text has two words."}],
+        },
+    },
+    EVALS_PATH: {
+        "Answers of rows, compared with labels": {
+            "name": "Answers",
+            "data_source_config": {
+                "type": "custom",
+                "item_schema": {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]},
+                "include_sample_schema": True,
+            },
+            "testing_criteria": [_CHECK],
         },
     },
     f"{GRADERS_PATH}/run": {"A string check": {"grader": _CHECK, "model_sample": "42", "item": {"answer": "42"}}},

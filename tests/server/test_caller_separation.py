@@ -67,6 +67,13 @@ STORES = {
     "openai.batchstore.BatchProgress.done": "the lines of one batch",
     "jobs.Jobs._runs": "found by the id of a job that its store gave to its owner",
     "jobs.Jobs._work": "found by the id of a job that its store gave to its owner",
+    # Prompts, the reference and pages.
+    "openai.own_words.own_rubrics": "texts of installed formats",
+    "tirjudge_web.openapi._docstrings_of": "docstrings of this program",
+    "ui.playground._EXAMPLES": "examples of this program",
+    "ui.run_library.RunLibrary._problems": "runs of the operator's folder",
+    "ui.run_library.RunLibrary._rest_until": "runs of the operator's folder",
+    "ui.run_library.RunLibrary._tasks": "runs of the operator's folder",
     # Evals.
     "chat_models.ChatModels._endpoints": "endpoints of the operator",
     "chat_models.ChatModels._taken": "one run of an eval, or one request",

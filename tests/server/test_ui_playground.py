@@ -396,7 +396,6 @@ async def test_a_judgment_is_made_with_the_keyboard_and_streams_in(
 async def test_the_record_of_a_judgment_is_opened_with_the_keyboard(
     browser: SharedBrowser, serve: Serve, listen: Any
 ) -> None:
-    pytest.importorskip("tirjudge_server.ui.judgments")
     texts = [COUNTS, "<preference>B</preference>"]
     async with serve(texts, has_records=True) as server, listen(server.app) as url:
 

@@ -47,7 +47,12 @@ def list_evals(
     url: ServerUrl = DEFAULT_URL,
     api_key: ApiKey = None,
 ) -> None:
-    """List the evals of a server, or the runs of one eval, newest first."""
+    """List the evals of a server, or the runs of one eval, newest first.
+
+    Examples:
+        tirjudge evals list
+        tirjudge evals list eval_0123 --url http://judge:8400
+    """
     from tirjudge_harness.evals.report import evals_table, runs_table
 
     with _opened(url, api_key) as server:
@@ -71,6 +76,10 @@ def show(
     """Show the results of a run, with Wilson's 95 % intervals.
 
     With --against, the two runs are compared on the rows that they have in common, with McNemar's exact test.
+
+    Examples:
+        tirjudge evals show eval_0123 --failed
+        tirjudge evals show eval_0123 evalrun_0456 --against evalrun_0123
     """
     from tirjudge_harness.evals.report import comparison_table, items_table
     from tirjudge_harness.items import InputError
@@ -125,6 +134,9 @@ def run(
 
     The run goes on at the server if this command is stopped. The exit status is 1 if the run fails, if a row has an error,
     or if fewer rows pass than --min-pass-rate.
+
+    Examples:
+        tirjudge evals run eval_0123 --data rows.jsonl --min-pass-rate 0.9
     """
     from rich.console import Console
 
@@ -195,6 +207,9 @@ def import_files(
     The rows of a run are its output items, with the samples of the export; or else the rows in its data source or in the
     files. The table has the number of rows with the same result as in the export, for each criterion. The exit status is 1
     if a criterion without a model has other results than in the export, or if a run fails.
+
+    Examples:
+        tirjudge evals import export/ --rename-model gpt-4o-mini=tirjudge-mini
     """
     from rich.console import Console
 

@@ -119,7 +119,11 @@ def labels(
     output: Annotated[Path | None, typer.Option(help="File to write; default: standard output.")] = None,
     records: RecordsUrl = None,
 ) -> None:
-    """Write the judgments that people labeled as rows of JSON, for `tirjudge bench run --data FILE.jsonl`."""
+    """Write the judgments that people labeled as rows of JSON, for `tirjudge bench run --data FILE.jsonl`.
+
+    Examples:
+        tirjudge records labels --output people.jsonl
+    """
     from tirjudge.durable import private
     from tirjudge_server.records.database import opened
     from tirjudge_server.records.labels import labeled_rows

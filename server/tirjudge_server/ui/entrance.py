@@ -30,10 +30,6 @@ def router(site: PageSite) -> APIRouter:
     """Return the routes that a reader needs before the first page."""
     routes = site.router()
 
-    @routes.get(FIRST_PAGE)
-    async def first_page() -> Response:
-        return RedirectResponse(site.links[0].url if site.links else LOGIN_PATH, status_code=303)
-
     @routes.get(LOGIN_PATH)
     async def login_page(request: Request, next: str = FIRST_PAGE) -> Response:
         return site.page(request, "login", viewer=None, next=_own_path(next), problem=None)

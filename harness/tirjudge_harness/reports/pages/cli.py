@@ -23,6 +23,10 @@ def index(
 
     The command scores each run and writes the file pages.db to its folder. The server runs this command when a page of a
     changed run is opened. For a large run, run it before. The file has the prompts and responses, unless --no-texts is given.
+
+    Examples:
+        tirjudge bench index runs/mine
+        tirjudge bench index runs/new --baseline runs/old
     """
     from tirjudge_harness.items import InputError
     from tirjudge_harness.reports.pages.comparing import store_comparison
