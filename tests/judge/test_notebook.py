@@ -39,7 +39,7 @@ def test_the_names_of_the_package_are_shown() -> None:
 
 def test_both_clients_have_the_same_documented_and_typed_methods() -> None:
     methods = {name for name in vars(Client) if not name.startswith("_")}
-    assert {"judge", "stream", "judge_batch", "reward", "rerank", "judgment", "models", "close"} == methods
+    assert {"judge", "stream", "judge_batch", "reward", "rerank", "judgment", "models", "call", "close"} == methods
     for client in (Client, AsyncClient):
         for name in methods:
             method = getattr(client, name)

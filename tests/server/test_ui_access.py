@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 from fastapi import Depends, FastAPI, Request
+from playwright.async_api import expect
 from starlette.responses import PlainTextResponse, Response
 
 from tests.browser import SharedBrowser, check_accessible
@@ -197,6 +198,7 @@ async def test_a_reader_logs_in_and_out_with_the_keyboard(
         async def visit(page: Any) -> None:
             await page.goto(f"{url}/ui/me")
             await check_accessible(page)
+            await expect(page.locator("#key")).to_be_focused()
             await page.keyboard.type(key)
             await page.keyboard.press("Enter")
             await page.wait_for_url("**/ui/me")

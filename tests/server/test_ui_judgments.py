@@ -14,6 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 from fastapi import FastAPI
+from playwright.async_api import expect
 
 from tests.browser import SharedBrowser, check_accessible
 from tests.servers import mint_key
@@ -179,6 +180,7 @@ async def test_pages_work_by_keyboard(browser: SharedBrowser, serve: Serve, list
 
             async def visit(page: Any) -> None:
                 await page.goto(f"{url}/ui/judgments")
+                await expect(page.locator("#key")).to_be_focused()
                 await page.keyboard.type(made["reader"])
                 await page.keyboard.press("Enter")
                 await page.wait_for_url("**/ui/judgments")
