@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -26,6 +27,7 @@ from tirjudge_server.access import Access
 from tirjudge_server.app import create_app
 from tirjudge_server.records.database import open_database
 from tirjudge_server.ui import PageSite, entrance
+from tirjudge_server.ui.run_library import RunLibrary
 from tirjudge_server.ui.runs import router
 
 WRONG = Pair(id="wrong", named=(1, 1), subset="law", outcome=Outcome.TIMEOUT)
@@ -181,6 +183,22 @@ async def test_the_judge_server_has_the_pages_if_it_has_a_folder_of_runs(make_se
 async def test_a_folder_without_runs_says_so(tmp_path: Path) -> None:
     async with client_of(app_of(tmp_path)) as client:
         assert "has no runs" in await text_of(client, "/ui/runs")
+
+
+async def test_a_reading_that_is_canceled_at_its_start_ends(tmp_path: Path) -> None:
+    """As when the server ends: asyncio's own subprocesses wait forever if they are canceled while they start."""
+    run = write_pairs(tmp_path / "run", PAIRS[:1])
+    for num_turns in (1, 2, 3, 4, 6, 8):
+        before = asyncio.all_tasks()
+        library = RunLibrary(tmp_path)
+        assert library.index(run) == (None, None)
+        for _ in range(num_turns):
+            await asyncio.sleep(0)
+        started = asyncio.all_tasks() - before
+        for task in started:
+            task.cancel()
+        async with asyncio.timeout(60):
+            await asyncio.gather(*started, return_exceptions=True)
 
 
 async def test_an_unfinished_run_is_shown_as_it_was_read_last(tmp_path: Path) -> None:

@@ -7,10 +7,14 @@ these files.
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from time import monotonic
+from typing import IO
 
 from tirjudge_pages.bench.index import RUN_FILES, IndexUnusable, RunIndex, read_comparison
 from tirjudge_pages.bench.views import ComparisonView
@@ -86,22 +90,32 @@ class RunLibrary:
     async def _run(self, work: tuple[Path, ...], arguments: list[str]) -> None:
         async with self._one_at_a_time:
             began = monotonic()
-            process = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", _COMMAND, "bench", "index", *arguments,
-                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE,
-            )  # fmt: skip
-            try:
-                _, said = await process.communicate()
-            finally:  # the server ends, and cancels the task
-                if process.returncode is None:
-                    process.kill()
-                    await process.wait()
+            with TemporaryFile() as errors:
+                process = _started(arguments, errors=errors)
+                try:
+                    await asyncio.to_thread(process.wait)
+                finally:  # the server ends, and cancels the task: then the thread ends with the process
+                    if process.poll() is None:
+                        process.kill()
+                        process.wait()
+                errors.seek(0)
+                said = errors.read().decode(errors="replace")
             if process.returncode:
-                self._problems[work] = said.decode(errors="replace").strip()[-2000:] or f"status {process.returncode}"
+                self._problems[work] = said.strip()[-2000:] or f"status {process.returncode}"
             else:
                 self._problems.pop(work, None)
             now = monotonic()
             self._rest_until[work] = now + max(MIN_REST_S, REST * (now - began))
+
+
+def _started(arguments: Sequence[str], *, errors: IO[bytes]) -> subprocess.Popen[bytes]:
+    """Start `tirjudge bench index`. asyncio's own subprocesses wait forever if they are cancelled while they start."""
+    return subprocess.Popen(
+        [sys.executable, "-c", _COMMAND, "bench", "index", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=errors,
+    )
 
 
 def _name(path: Path, *, folder: Path) -> str:
