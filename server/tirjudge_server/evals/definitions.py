@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, StrictBool, model_validator
 
 from tirjudge.types import Number, Text
 from tirjudge_server.openai.graders import (
@@ -93,7 +93,7 @@ class CustomConfig(Foreign):
     type: Literal["custom"]
     item_schema: dict[str, Any]
     """JSON schema of the field `item` of each row."""
-    include_sample_schema: bool = False
+    include_sample_schema: StrictBool = False
     """Whether rows are completed with samples of a model."""
 
 

@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from tirjudge.concurrency import gather_fail_fast
 from tirjudge.http.protocol import invalid, parse_json, shown
@@ -62,20 +62,20 @@ UNSUPPORTED_SAMPLING: Mapping[str, tuple[Any, ...]] = {
 class StreamOptions(Foreign):
     """OpenAI's `stream_options`."""
 
-    include_usage: bool = False
+    include_usage: StrictBool = False
 
 
 class CompletionOptions(Foreign):
     """Fields that chat and text completions share."""
 
     model: Text
-    n: int = Field(default=1, ge=1, le=MAX_CHOICES)
-    temperature: float | None = Field(default=None, ge=0.0, le=2.0)
-    top_p: float | None = Field(default=None, gt=0.0, le=1.0)
-    max_tokens: Annotated[int, Field(ge=1)] | None = None
-    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    n: int = Field(default=1, ge=1, le=MAX_CHOICES, strict=True)
+    temperature: float | None = Field(default=None, ge=0.0, le=2.0, strict=True)
+    top_p: float | None = Field(default=None, gt=0.0, le=1.0, strict=True)
+    max_tokens: Annotated[int, Field(ge=1, strict=True)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] | None = None
     stop: Text | Annotated[list[Text], Field(max_length=MAX_STOPS)] | None = None
-    stream: bool = False
+    stream: StrictBool = False
     stream_options: StreamOptions | None = None
     response_format: dict[str, Any] | None = None
     judge: dict[str, Any] | None = None

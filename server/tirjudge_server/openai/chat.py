@@ -64,7 +64,7 @@ class ChatRequest(CompletionOptions):
     model_config = ConfigDict(frozen=True, extra="allow")
 
     messages: list[ChatRequestMessage] = Field(min_length=1)
-    max_tokens: Annotated[int, Field(ge=1)] | None = Field(
+    max_tokens: Annotated[int, Field(ge=1, strict=True)] | None = Field(
         default=None, validation_alias=AliasChoices("max_completion_tokens", "max_tokens")
     )
 

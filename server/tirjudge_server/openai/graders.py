@@ -45,8 +45,8 @@ class GraderInput(PlainMessage):
 class SamplingParams(Foreign):
     """Sampling options of a model grader."""
 
-    temperature: float | None = Field(default=None, ge=0.0, le=2.0)
-    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+    temperature: float | None = Field(default=None, ge=0.0, le=2.0, strict=True)
+    seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] | None = None
 
 
 class Named(Foreign):

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from typing_extensions import TypedDict
 
 from tirjudge.http.protocol import invalid, problem_of, shown
 from tirjudge.types import JudgeRequest, Received, Text
@@ -63,7 +64,15 @@ Metadata = Annotated[
 ]
 """Notes of a caller on an object: at most 16 names with texts."""
 
-Content = Annotated[Text, BeforeValidator(_joined)]
+
+class TextPart(TypedDict):
+    """A part of a content that holds text."""
+
+    type: Literal["text", "input_text", "output_text"]
+    text: str
+
+
+Content = Annotated[Text, BeforeValidator(_joined, json_schema_input_type=str | list[str | TextPart] | None)]
 """Text, or a list of parts that hold text. None, as in an assistant's tool call, is read as an empty text."""
 
 
