@@ -134,7 +134,7 @@ def test_models_of_graders_are_renamed() -> None:
         ("3", "int given; expected: an object of the Evals API"),
         ('{"object": "thread"}', "object = 'thread' given"),
         ('{"object": "eval", "id": "eval_1"}', "eval: data_source_config: Field required"),
-        ("[" * 50_000 + "]" * 50_000, "not JSON"),
+        ("[" * 50_000 + "]" * 50_000, "not JSON|no eval found"),
         ('{"item": {}}', "no eval found"),
         ("[]", "no eval found"),
     ],
