@@ -358,8 +358,8 @@ class Rollout:
     written: str | None = None
     """Text that the model wrote for the label, on its own scale. None: the label itself."""
     points: tuple[float, ...] | None = None
-    """Points of each shown response, in the order shown, if the format joins opposite orders by points. None: it does not, or
-    there is no verdict."""
+    """Points of each shown response, in the order shown. None: the format does not join opposite orders by points, or the
+    rollout has no verdict."""
     label_logprobs: dict[str, float] = field(default_factory=dict)
     """Label -> log-probability at the verdict position, over the full vocabulary. Empty: no verdict, or the engine does
     not return probabilities."""
