@@ -112,7 +112,7 @@ def test_leftover_rows_are_used_with_the_next_shard(vocabulary) -> None:
         num_steps += min(recipe.examples_per_shard // recipe.examples_per_step, len(batches))
         num_rows += len(rows)
     steps = islice(batches_for_steps(recipe, rank=0, profile=PROFILE, vocabulary=vocabulary), num_steps)
-    assert sum(len(batch.ids) for step in steps for batch in step) == num_rows - len(left)
+    assert sum(len(batch.ids) for _, step in steps for batch in step) == num_rows - len(left)
     assert len(left) < num_rows / 8
 
 

@@ -111,7 +111,7 @@ def test_definitions_are_complete(name: str) -> None:
     namespace: dict[str, object] = {}
     exec("import json, math, re\n" + "\n".join(definitions(f"{name}(")), namespace)  # noqa: S102 (own source)
     text = "- One *note*.\n\n| a | b |\n|---|---|\nIt's 5 [x] o'clock."
-    arguments = {"paragraph_first": (1, "one"), "csv": (2,), "repeats": ("One",)}
+    arguments = {"paragraph_first": (1, "one"), "csv": (2,), "repeats": ("One",), "answer": (5,)}
     one_text = re.search(rf"def {name}\(r, (\*?\w+)\)", SOURCES[name])
     call = namespace[name]
     assert callable(call)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,6 +66,14 @@ def train() -> None:
 @app.command()
 def bundled(
     out: Annotated[Path, typer.Option(help="Checkpoint folder; replaced when training has ended.")] = BUNDLED,
+    generation: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=2,
+            help="1: trained on templates. 2: trained on written sentences.",
+        ),
+    ] = 1,
     seed: Annotated[int, typer.Option(help="Seed of data, order and weights.")] = 1,
     steps: Annotated[
         int | None, typer.Option(help="Optimizer steps of the first stage. The second stage has a fifth as many.")
@@ -81,29 +90,40 @@ def bundled(
 ) -> None:
     """Train the bundled judge from scratch, evaluate it, and write its card.
 
+    The state is saved every few minutes in a folder beside the checkpoint, OUT.training. The same command goes on after an
+    interruption.
+
     Examples:
         tirjudge train bundled --out checkpoints/tiny --workers 2
+        tirjudge train bundled --generation 2 --out checkpoints/second
     """
     if any(os.environ.get(name) != value for name, value in _ENVIRONMENT.items()):
         os.environ.update(_ENVIRONMENT)
         os.execv(sys.executable, sys.orig_argv)
-    from tirjudge_training.bundled.build import train_bundled
+    from tirjudge_training.bundled.build import second_generation, train_bundled
     from tirjudge_training.bundled.sft import BundledRecipe, StepReport, second_stage
     from tirjudge_training.run_folder import StageRecord
     from tirjudge_training.stage_report import Reporter
 
-    recipe = replace(BundledRecipe(), seed=seed)
+    recipe = replace(BundledRecipe(), seed=seed) if generation == 1 else second_generation(seed=seed)
     recipe = recipe if steps is None else replace(recipe, num_steps=steps)
     recipe = recipe if workers is None else replace(recipe, num_workers=workers)
-    stages = [recipe, second_stage(recipe, parent=out)] if parent is None else [second_stage(recipe, parent=parent)]
+    state = out.parent / f"{out.name}.training"
+    first = state / "first-stage"
+    stages = [(recipe, first), (second_stage(recipe, parent=first), out)]
+    if parent is not None:
+        stages = [(second_stage(recipe, parent=parent), out)]
     with Reporter(console=Console(stderr=True), line_every=50) as reporter:
-        for number, stage in enumerate(stages, start=1):
+        for number, (stage, made) in enumerate(stages, start=1):
+            if made == first and (first / "training.json").exists():
+                continue
             reporter.began(StageRecord(name=f"stage {number} of {len(stages)}", kind="sft"))
 
             def on_step(report: StepReport, total: int = stage.num_steps) -> None:
                 reporter.moved("training", report.step + 1, total, {"train/loss": report.loss})
 
-            train_bundled(stage, out=out, on_step=on_step)
+            train_bundled(stage, out=made, state=state / f"stage-{number}", on_step=on_step)
+    shutil.rmtree(state)
     if items:
         evaluate(checkpoint=out, items=items, json_output=json_output)
 

@@ -19,12 +19,15 @@ from transformers import Qwen3ForCausalLM
 
 from tirjudge.chat_template import CHATML, ChatTemplate
 from tirjudge.engines.embedded import EmbeddedEngine
+from tirjudge.errors import CheckpointError
 from tirjudge.formats import FIRST_FORMAT, format_named
 from tirjudge.judge import Judge
 from tirjudge.profile import Profile, load_profile
 from tirjudge.tools.python import PythonTool
+from tirjudge.types import Mode
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.bundled.card import write_card
+from tirjudge_training.bundled.checked import BLANK, CheckedShares, drawn_example, frozen_texts
 from tirjudge_training.bundled.evaluate import TEST_SETS, Score, measure
 from tirjudge_training.bundled.sft import BundledRecipe, StepReport, draw_mixed, render_example, train_sft
 from tirjudge_training.bundled.tokenizer import END_OF_TURN, train_tokenizer, with_template
@@ -32,7 +35,13 @@ from tirjudge_training.bundled.vocabulary import TrainedVocabulary
 from tirjudge_training.checkpoints import replacing, save_tokenizer, weights_sha256, write_checkpoint_file
 from tirjudge_training.synthetic.examples import segments
 
+SECOND_FORMAT = "tirjudge/2"
+"""Format of the second generation."""
+
 TOKENIZER_EXAMPLES = 6000
+PROMPTS_OF_TOKENIZER = 40_000
+"""Number of prompts that the tokenizer of the second generation is trained on. A prompt is short."""
+
 EVALUATION_SEED = 7
 
 
@@ -72,10 +81,46 @@ def bundled_profile() -> Profile:
     )
 
 
+def second_profile() -> Profile:
+    """Return the profile of the second generation: prompts show no text of a response, only its length."""
+    return bundled_profile().model_copy(
+        update={
+            "prompt_chars": 2000,
+            "response_chars": 0,
+            "format": SECOND_FORMAT,
+            "format_sha256": format_named(SECOND_FORMAT).sha256,
+        }
+    )
+
+
+def second_generation(*, seed: int = 1) -> BundledRecipe:
+    """Return the recipe of the first stage of the second generation. Its learning rate stays constant: the second stage has
+    the decay."""
+    return BundledRecipe(
+        seed=seed,
+        num_steps=4000,
+        examples_per_step=96,
+        whole=0.2,
+        mode_shares=(0.5, 0.35, 0.15),
+        decay_share=0.0,
+        vocab_size=4096,
+        hidden_size=256,
+        intermediate_size=704,
+        num_layers=6,
+        head_dim=64,
+        checked=CheckedShares(),
+    )
+
+
 def make_tokenizer(recipe: BundledRecipe, profile: Profile) -> Tokenizer:
     """Return the parent's tokenizer, or train one on prompts and judgments drawn with the recipe's data settings."""
     if recipe.parent is not None:
         return Tokenizer.from_file(str(Path(recipe.parent, "tokenizer.json")))
+    if recipe.checked is not None:
+        rng = Random(f"{recipe.seed}/tokenizer")
+        examples = (drawn_example(rng, mode=Mode.PAIRWISE, shares=recipe.checked) for _ in range(PROMPTS_OF_TOKENIZER))
+        texts = (text for each in examples for text in (each.prompt, ",\n".join(each.checks)))
+        return train_tokenizer(texts, vocab_size=recipe.vocab_size, whole=frozen_texts())
     drawn = draw_mixed(rng=Random(f"{recipe.seed}/tokenizer"), mode_shares=recipe.mode_shares, mixture=recipe.mixture)
     chat = ChatTemplate(CHATML)
     texts: list[str] = []
@@ -85,39 +130,115 @@ def make_tokenizer(recipe: BundledRecipe, profile: Profile) -> Tokenizer:
     return train_tokenizer(texts, vocab_size=recipe.vocab_size)
 
 
-def train_bundled(recipe: BundledRecipe, *, out: Path, on_step: Callable[[StepReport], None]) -> TrainedBundle:
+def similar_embeddings(tokenizer: Tokenizer, *, size: int, seed: int) -> torch.Tensor:
+    """Return initial embeddings (number of tokens, size) in which tokens that differ only in case and in the blank before
+    them are similar.
+
+    A program has a word of the prompt without the blank before it, so the judge copies it as another token. With similar
+    embeddings it finds this token from the start.
+    """
+    vocabulary = tokenizer.get_vocab()
+    generator = torch.Generator().manual_seed(seed)
+    table = 0.02 * torch.randn(len(vocabulary), size, generator=generator)
+    same: dict[str, list[int]] = {}
+    for token, token_id in sorted(vocabulary.items()):
+        same.setdefault(token.removeprefix(BLANK).lower(), []).append(token_id)
+    for ids in same.values():
+        if len(ids) > 1:
+            table[ids] = 0.8 * 0.02 * torch.randn(size, generator=generator) + 0.6 * table[ids]
+    return table
+
+
+def train_bundled(
+    recipe: BundledRecipe, *, out: Path, state: Path | None = None, on_step: Callable[[StepReport], None]
+) -> TrainedBundle:
     """Train a checkpoint and write it to the folder `out`, which is replaced atomically when training has ended.
 
     Args:
         recipe: All settings, seed included.
         out: Checkpoint folder: model.safetensors (bfloat16), the tokenizer, config.json, judge.json and training.json.
+        state: Folder for the state of the training. If it has one, the training goes on from it. None: no state is saved.
         on_step: Called with a report after each step.
 
     Returns:
         Size, cost and losses of the training.
+
+    Raises:
+        CheckpointError: `state` belongs to a training with other settings, or the folder cannot be written.
     """
-    profile = bundled_profile()
+    profile = bundled_profile() if recipe.checked is None else second_profile()
     if recipe.functions:
         profile = profile.model_copy(update={"shows_functions": True})
-    tokenizer = make_tokenizer(recipe, profile)
+    tokenizer = _kept_tokenizer(recipe, profile, state=state)
     vocabulary = TrainedVocabulary(tokenizer_json=tokenizer.to_str(), num_ids=recipe.vocab_size)
-    reports: list[StepReport] = []
+    reports = _saved_reports(state)
 
     def reported(report: StepReport) -> None:
-        reports.append(report)
+        reports[report.step] = report
+        if state is not None:
+            with (state / _REPORTS).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(asdict(report)) + "\n")
         on_step(report)
 
-    model = train_sft(recipe=recipe, profile=profile, vocabulary=vocabulary, eos=END_OF_TURN, on_step=reported)
+    start = None
+    if recipe.checked is not None and recipe.parent is None:
+        table = similar_embeddings(tokenizer, size=recipe.hidden_size, seed=recipe.seed)
+        start = {"model.embed_tokens.weight": table}
+    model = train_sft(
+        recipe=recipe,
+        profile=profile,
+        vocabulary=vocabulary,
+        eos=END_OF_TURN,
+        start=start,
+        state=None if state is None else state / _STATE,
+        on_step=reported,
+    )
     trained = TrainedBundle(
         num_parameters=sum(parameter.numel() for parameter in model.parameters()),
         num_examples=recipe.num_steps * recipe.examples_per_step,
-        num_tokens=sum(report.num_tokens for report in reports),
-        elapsed_s=reports[-1].elapsed_s,
-        losses=tuple(round(report.loss, 5) for report in reports),
+        num_tokens=sum(report.num_tokens for report in reports.values()),
+        elapsed_s=reports[max(reports)].elapsed_s,
+        losses=tuple(round(reports[step].loss, 5) for step in sorted(reports)),
         machine=f"{platform.machine()}, {torch.get_num_threads() * recipe.num_workers} cores, torch {torch.__version__}",
     )
     save_checkpoint(model, tokenizer=tokenizer, profile=profile, recipe=recipe, trained=trained, out=out)
     return trained
+
+
+_RECIPE, _TOKENIZER, _STATE, _REPORTS = "recipe.json", "tokenizer.json", "state.pt", "steps.jsonl"
+"""Files of a training that can be resumed."""
+
+
+def _kept_tokenizer(recipe: BundledRecipe, profile: Profile, *, state: Path | None) -> Tokenizer:
+    """Return the tokenizer of a training. If the training can be resumed, the tokenizer and the recipe are kept in the folder
+    `state`.
+
+    Raises:
+        CheckpointError: the folder belongs to a training with other settings.
+    """
+    if state is None:
+        return make_tokenizer(recipe, profile)
+    settings = json.dumps(asdict(recipe), indent=1) + "\n"
+    state.mkdir(parents=True, exist_ok=True)
+    kept = state / _RECIPE
+    if kept.exists() and kept.read_text(encoding="utf-8") != settings:
+        raise CheckpointError(
+            f"{state} has the state of a training with other settings, in {_RECIPE}; "
+            "repeat the command with those settings, or delete the folder to start anew"
+        )
+    if not (state / _TOKENIZER).exists():
+        make_tokenizer(recipe, profile).save(str(state / _TOKENIZER))
+        kept.write_text(settings, encoding="utf-8")
+    return Tokenizer.from_file(str(state / _TOKENIZER))
+
+
+def _saved_reports(state: Path | None) -> dict[int, StepReport]:
+    """Return the reports of the earlier runs of a training by step, those of repeated steps once."""
+    path = None if state is None else state / _REPORTS
+    if path is None or not path.exists():
+        return {}
+    reports = (StepReport(**json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines())
+    return {report.step: report for report in reports}
 
 
 def save_checkpoint(

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from pathlib import Path
@@ -33,6 +34,7 @@ from tirjudge.formats.tirjudge_1 import FORMAT
 from tirjudge.profile import Profile
 from tirjudge.types import MODEL_MODES, AttachedStore, Mode
 from tirjudge_evidence.tasks.programs import END_OF_LOOKUP
+from tirjudge_training.bundled.checked import CheckedShares, drawn_example, judgment, rendered
 from tirjudge_training.bundled.qwen3 import hidden_states
 from tirjudge_training.bundled.vocabulary import OTHER, TrainedVocabulary
 from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw_examples, segments
@@ -98,6 +100,8 @@ class BundledRecipe:
     """Lines of the functions that every prompt with tools presents, such as those of the tool `run`."""
     most_shared: int = SHARED_MOST
     """Maximum length of the common prefix that a batch computes once, in tokens."""
+    checked: CheckedShares | None = None
+    """Shares of the examples of the second generation. None: those of the first, by `mixture`."""
     parent: str | None = None
     """Checkpoint folder with the initial weights and the tokenizer. None: train from scratch."""
 
@@ -257,6 +261,8 @@ def draw_mixed(
 def make_shard(recipe: BundledRecipe, profile: Profile, vocabulary: TrainedVocabulary, index: int) -> list[PackedRow]:
     """Generate the rows of one shard. The function is pure: equal arguments give equal rows."""
     rng = Random(f"{recipe.seed}/{index}")
+    if recipe.checked is not None:
+        return _checked_rows(recipe, recipe.checked, profile, vocabulary, rng=rng)
     mixed = draw_mixed(rng=rng, mode_shares=recipe.mode_shares, mixture=recipe.mixture, erring=recipe.erring)
     rows: list[PackedRow] = []
     for example in islice(mixed, recipe.examples_per_shard):
@@ -270,6 +276,26 @@ def make_shard(recipe: BundledRecipe, profile: Profile, vocabulary: TrainedVocab
             functions=recipe.functions,
         )
         rows.append(row)
+    return rows
+
+
+def _checked_rows(
+    recipe: BundledRecipe, shares: CheckedShares, profile: Profile, vocabulary: TrainedVocabulary, *, rng: Random
+) -> list[PackedRow]:
+    rows: list[PackedRow] = []
+    for _ in range(recipe.examples_per_shard):
+        mode = rng.choices(MODEL_MODES, recipe.mode_shares)[0]
+        example = drawn_example(rng, mode=mode, shares=shares)
+        calls = MAX_TOOL_CALLS if rng.random() < 0.9 else rng.randint(1, 9)
+        ids = vocabulary.encode(rendered(example, profile=profile, chat=vocabulary.chat, max_tool_calls=calls))
+        spans = []
+        for part in judgment(example, whole=rng.random() < recipe.whole):
+            encoded = vocabulary.encode(part.text)
+            if part.by_model:
+                spans.append((len(ids), len(ids) + len(encoded)))
+            ids += encoded
+        kind = PromptKind(mode=example.mode, tools=True, num_responses=2)
+        rows.append(PackedRow(ids=tuple(ids), loss_from=tuple(spans), kind=kind))
     return rows
 
 
@@ -410,6 +436,7 @@ def train_sft(
     vocabulary: TrainedVocabulary,
     eos: str,
     start: Mapping[str, torch.Tensor] | None = None,
+    state: Path | None = None,
     on_step: Callable[[StepReport], None],
 ) -> Qwen3ForCausalLM:
     """Train a model.
@@ -422,12 +449,14 @@ def train_sft(
         profile: Profile with the limits on the texts in a prompt.
         vocabulary: Vocabulary of the model.
         eos: Text of the end-of-turn token.
-        start: Initial weights. None: those of the recipe's parent, or random ones.
+        start: Initial weights; those that are missing stay random. None: those of the recipe's parent, or random ones.
+        state: File in which the state of the training is saved after each shard of data. If it exists, the training goes
+            on from it. None: no state is saved.
         on_step: Called with a report after each step.
     """
     with tempfile.TemporaryDirectory() as folder:
         rendezvous = f"file://{folder}/rendezvous"
-        arguments = (rendezvous, recipe, profile, vocabulary, eos, None if start is None else dict(start))
+        arguments = (rendezvous, recipe, profile, vocabulary, eos, None if start is None else dict(start), state)
         context = multiprocessing.get_context("spawn")
         ranks = range(1, recipe.num_workers)
         others = [context.Process(target=_train, args=(rank, *arguments, _ignore), daemon=True) for rank in ranks]
@@ -455,6 +484,7 @@ def _train(
     vocabulary: TrainedVocabulary,
     eos: str,
     start: Mapping[str, torch.Tensor] | None,
+    state: Path | None,
     on_step: Callable[[StepReport], None],
 ) -> Qwen3ForCausalLM:
     """Training loop of one worker. All workers start with the same weights and take the same steps."""
@@ -472,22 +502,64 @@ def _train(
     optimizers = make_optimizers(model, recipe)
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     peaks = [group["lr"] for group in groups]
-    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=recipe.num_workers)
-    batches = batches_for_steps(recipe, rank=rank, profile=profile, vocabulary=vocabulary)
-    started = time.perf_counter()
-    model.train()
-    for step, step_batches in enumerate(islice(batches, recipe.num_steps)):
-        for group, peak in zip(groups, peaks, strict=True):
-            group["lr"] = peak * learning_rate(step, recipe)
-        loss, num_targets, num_tokens = _add_gradients(model, step_batches, vocabulary=vocabulary, device=device)
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-        elapsed_s = time.perf_counter() - started
-        on_step(StepReport(step=step, loss=loss / num_targets, num_tokens=num_tokens, elapsed_s=elapsed_s))
-    dist.destroy_process_group()
+    with _process_group(rendezvous, rank=rank, num_workers=recipe.num_workers):
+        saved = None if state is None or not state.exists() else torch.load(state, weights_only=True)
+        if saved is not None:
+            model.load_state_dict(saved["model"])
+            for optimizer, values in zip(optimizers, saved["optimizers"], strict=True):
+                optimizer.load_state_dict(values)
+        shard, step, earlier_s = (0, 0, 0.0) if saved is None else (saved["shard"], saved["step"], saved["elapsed_s"])
+        started = time.perf_counter() - earlier_s
+        model.train()
+        batches = batches_for_steps(recipe, rank=rank, profile=profile, vocabulary=vocabulary, first_shard=shard)
+        for new_shard, step_batches in islice(batches, recipe.num_steps - step):
+            if new_shard > shard and state is not None and rank == 0:
+                _save_state(
+                    state, model, optimizers, shard=new_shard, step=step, elapsed_s=time.perf_counter() - started
+                )
+            shard = new_shard
+            for group, peak in zip(groups, peaks, strict=True):
+                group["lr"] = peak * learning_rate(step, recipe)
+            loss, num_targets, num_tokens = _add_gradients(model, step_batches, vocabulary=vocabulary, device=device)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+            elapsed_s = time.perf_counter() - started
+            on_step(StepReport(step=step, loss=loss / num_targets, num_tokens=num_tokens, elapsed_s=elapsed_s))
+            step += 1
     return model
+
+
+@contextmanager
+def _process_group(rendezvous: str, *, rank: int, num_workers: int) -> Iterator[None]:
+    dist.init_process_group("gloo", init_method=rendezvous, rank=rank, world_size=num_workers)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def _save_state(
+    path: Path,
+    model: Qwen3ForCausalLM,
+    optimizers: Sequence[torch.optim.Optimizer],
+    *,
+    shard: int,
+    step: int,
+    elapsed_s: float,
+) -> None:
+    """Write the state of the training. A reader finds the earlier state or this one."""
+    state = {
+        "model": model.state_dict(),
+        "optimizers": [optimizer.state_dict() for optimizer in optimizers],
+        "shard": shard,
+        "step": step,
+        "elapsed_s": elapsed_s,
+    }
+    written = path.with_suffix(".new")
+    torch.save(state, written)
+    written.replace(path)
 
 
 def _add_gradients(
@@ -498,7 +570,7 @@ def _add_gradients(
     Returns:
         Summed loss, number of tokens in the loss, number of computed tokens, each over all workers.
     """
-    bf16 = device == "cuda" or torch.cpu._is_avx512_bf16_supported()
+    bf16 = device == "cuda" or torch.cpu._is_amx_tile_supported()  # without such a unit, float32 is faster
     totals = torch.zeros(3, dtype=torch.float32)
     for batch in batches:
         with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
@@ -519,18 +591,29 @@ def _add_gradients(
 
 
 def batches_for_steps(
-    recipe: BundledRecipe, *, rank: int, profile: Profile, vocabulary: TrainedVocabulary
-) -> Iterator[list[PackedBatch]]:
+    recipe: BundledRecipe, *, rank: int, profile: Profile, vocabulary: TrainedVocabulary, first_shard: int = 0
+) -> Iterator[tuple[int, list[PackedBatch]]]:
     """Yield the batches of this worker, one list per step, with its share of about `examples_per_step` rows.
 
     All workers shuffle their steps in the same order. So the workers have about equal work in each step and do not wait
-    for each other.
+    for each other. A training that goes on from a later shard loses the few rows that filled no batch before.
+
+    Args:
+        recipe: All settings of the training.
+        rank: Number of this worker.
+        profile: Profile with the limits on the texts in a prompt.
+        vocabulary: Vocabulary of the model.
+        first_shard: Number of the first shard.
+
+    Yields:
+        Number of the shard, and the batches of the step.
     """
     steps_per_shard = max(1, round(recipe.examples_per_shard * recipe.num_workers / recipe.examples_per_step))
     left: list[PackedRow] = []
-    for index in count():
+    for index in count(first_shard):
         rows = left + make_shard(recipe, profile, vocabulary, index * recipe.num_workers + rank)
         batches, left = full_batches(rows, batch_tokens=recipe.batch_tokens, most_shared=recipe.most_shared)
         steps = deal(batches, num_steps=min(steps_per_shard, len(batches)))
         Random(f"{recipe.seed}/order/{index}").shuffle(steps)
-        yield from steps
+        for step in steps:
+            yield index, step

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -25,9 +25,14 @@ TAGS = (
 """Texts that are one token each. They are not special tokens: decoding keeps them."""
 
 
-def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> Tokenizer:
-    """Train a byte-level BPE with `vocab_size` tokens, including tags and chat tokens. Any text can be encoded
-    losslessly."""
+def train_tokenizer(texts: Iterable[str], *, vocab_size: int, whole: Sequence[str] = TAGS) -> Tokenizer:
+    """Train a byte-level BPE. Any text can be encoded losslessly.
+
+    Args:
+        texts: texts to train on.
+        vocab_size: number of tokens, including chat tokens and `whole`.
+        whole: texts that are one token each.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
@@ -37,13 +42,13 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> Tokenizer:
     )
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size - len(TAGS),
+        vocab_size=vocab_size - len(whole),
         special_tokens=list(CHAT_TOKENS),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     tokenizer.train_from_iterator((text for text in texts), trainer)
-    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in TAGS])
+    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in whole])
     return tokenizer
 
 

@@ -229,6 +229,14 @@ class Composer:
         text = self._laid_out([one.text for one in instructions], rng=rng)
         return ComposedPrompt(text=text, checks=checks)
 
+    def draw_without_checks(self, rng: Random) -> str:
+        """Draw a prompt without an instruction that can be checked."""
+        return self._laid_out([], rng=rng)
+
+    def plain(self, rng: Random) -> str:
+        """Draw one sentence of a task or of background."""
+        return self._background(rng.choice((self.written.tasks, self.written.facts)), rng=rng)
+
     # Pieces -------------------------------------------------------------------------------------------------------------
 
     def _instruction(self, rng: Random) -> Instruction:
@@ -265,7 +273,7 @@ class Composer:
                 return rng.choice("abcdefghijklmnopqrstuvwxyz")
             if slot == "c":
                 return rng.choice(SYMBOLS)
-            return self._phrase(rng) if slot == "p" else self._word(rng)
+            return self.phrase(rng) if slot == "p" else self._word(rng)
 
         return re.sub(r"\{(n|m|w|w2|w3|l|p|c|lang)\}", value, rng.choice(texts))
 
@@ -286,7 +294,7 @@ class Composer:
         if slot.startswith("l") or check.name == "letter":
             return rng.choice("abcdefghijklmnopqrstuvwxyz")
         if slot.startswith("p") or check.name in ("start", "end"):
-            return self._phrase(rng)
+            return self.phrase(rng)
         if check.name in ("line_start", "line_end", "symbol"):
             return rng.choice(("->", ">>", "=>", "~", "//", "- ", "|", "##", "!", "...", ";", "*", self._word(rng)))
         return self._word(rng)
@@ -301,7 +309,8 @@ class Composer:
                 word += f" {rng.choice(self.vocabulary).lower()}"
         return word if rng.random() < 0.25 else word.lower() if rng.random() < 0.9 else word.upper()
 
-    def _phrase(self, rng: Random) -> str:
+    def phrase(self, rng: Random) -> str:
+        """Draw some words of a written text."""
         source = rng.choice((self.written.facts, self.written.tasks, self.written.soft))
         words = re.findall(r"[^\s\"{}]+", rng.choice(source))
         size = rng.randint(1, 7)

@@ -240,8 +240,8 @@ def two_answers(r):
     return len(x) == 2 and all(x) and x[0] != x[1]
 
 def repeats(r, prompt):
-    x, y = (re.sub(r"\W+", " ", z).strip().lower() for z in (r, prompt))
-    return bool(x) and x[:40] in y
+    x, y = (re.findall(r"\w+", z.lower()) for z in (r, prompt))
+    return bool(x) and f" {' '.join(x[:5])} " in f" {' '.join(y)} "
 
 def ends_question(r):
     return r.strip().rstrip("\"'”*)").endswith("?")
@@ -265,6 +265,9 @@ def contractions(r):
 def final(r):
     x = re.findall(r"-?\d+(?:\.\d+)?", re.sub(r"(?<=\d),(?=\d)", "", r))
     return round(float(x[-1]), 2) if x else None
+
+def answer(r, x):
+    return final(r) is not None and abs(final(r) - x) < 0.01
 
 def one_line(r):
     return "\n" not in r.strip()

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from tirjudge.types import Mode
 from tirjudge_training.instructions.helpers import definitions
-from tirjudge_training.instructions.notation import Check
 
-START = "import json\nimport re\n\ndef checks(r):\n    return [\n"
+START = "import json\nimport math\nimport re\n\ndef checks(r):\n    return [\n"
 """Start of every program."""
 END_OF_CHECKS = "    ]\n"
 """End of the list of checks, which determines the rest of the program."""
@@ -27,8 +26,8 @@ print("CHECK", json.dumps({"score": 1 + 9 * sum(c) // len(c)}))
 """End of a program that scores one response: 10 if it passes all checks, 1 if it passes none."""
 
 
-def program(checks: Sequence[Check], *, mode: Mode) -> str:
-    """Return the program for some checks."""
-    lines = "".join(f"        {check.expression},\n" for check in checks)
+def program(checks: Sequence[str], *, mode: Mode) -> str:
+    """Return the program for some checks, each an expression over the response `r`."""
+    lines = "".join(f"        {check},\n" for check in checks)
     sources = "".join(f"\n{source}" for source in definitions(lines))
     return f"{START}{lines}{END_OF_CHECKS}{sources}\n{SCORE if mode is Mode.POINTWISE else COMPARE}"

@@ -22,7 +22,7 @@ from tirjudge_training.synthetic.code import CHECK, ask_code, implementation
 from tirjudge_training.synthetic.conduct import draw_conduct, draw_task
 from tirjudge_training.synthetic.drafting import Conflict, Draft, write
 from tirjudge_training.synthetic.instructions import KINDS, InstructionKind, Params, phrasing
-from tirjudge_training.synthetic.numeric import NUMERIC, explained, wrong_answer
+from tirjudge_training.synthetic.numeric import NUMERIC, NumericKind, explained, wrong_answer
 from tirjudge_training.synthetic.programs import NUMBER_WORDS, Places, program, run_trusted
 from tirjudge_training.synthetic.vocabulary import HELD_OUT, TRAINING, Vocabulary
 
@@ -196,7 +196,7 @@ def _unmark(marked: str) -> tuple[str, list[int]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _PromptWithChecks:
+class PromptWithChecks:
     """A prompt and its instructions, in the order of the prompt."""
 
     prompt: str
@@ -206,9 +206,9 @@ class _PromptWithChecks:
     """The Python expression that checks each instruction."""
 
 
-def _ask(
+def ask_instructions(
     *, kinds: Sequence[InstructionKind], rng: Random, vocabulary: Vocabulary, num_asked: int, held_out: bool
-) -> _PromptWithChecks:
+) -> PromptWithChecks:
     """Draw a prompt with `num_asked` instructions.
 
     Raises:
@@ -235,10 +235,10 @@ def _ask(
                 quoted=not re.search("\\w \ue001", sentence),
             )
         )
-    return _PromptWithChecks(prompt=prompt, request=request, instructions=tuple(drawn), checks=tuple(checks))
+    return PromptWithChecks(prompt=prompt, request=request, instructions=tuple(drawn), checks=tuple(checks))
 
 
-def _respond(asked: _PromptWithChecks, follow: Sequence[bool], *, rng: Random, vocabulary: Vocabulary) -> str | None:
+def _respond(asked: PromptWithChecks, follow: Sequence[bool], *, rng: Random, vocabulary: Vocabulary) -> str | None:
     """Generate a response that follows exactly the instructions marked in `follow`; None after four failed attempts."""
     for _ in range(4):
         draft = Draft()
@@ -252,6 +252,25 @@ def _respond(asked: _PromptWithChecks, follow: Sequence[bool], *, rng: Random, v
         if holds == list(follow):
             return text
     return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumericQuestion:
+    """A question with one numeric answer."""
+
+    question: str
+    kind: NumericKind
+    numbers: tuple[int, ...]
+    """The numbers of the question, in its order."""
+
+
+def ask_number(*, rng: Random, vocabulary: Vocabulary, held_out: bool) -> NumericQuestion:
+    """Draw a question with one numeric answer."""
+    kind = rng.choice(NUMERIC)
+    numbers = kind.draw(rng)
+    shown = {"name": rng.choice(vocabulary.names), "noun": rng.choice([w for w in vocabulary.nouns if w.isalpha()])}
+    question = kind.questions.pick(rng=rng, held_out=held_out).format(*numbers, **shown)
+    return NumericQuestion(question=question, kind=kind, numbers=numbers)
 
 
 # Items ------------------------------------------------------------------------------------------------------------------
@@ -300,7 +319,9 @@ def _instruction_example(
 ) -> SyntheticExample | None:
     num_asked = rng.choice((2, 2, 3)) if rng.random() < mixture.many_instructions else 1
     try:
-        asked = _ask(kinds=mixture.drawn_kinds, rng=rng, vocabulary=vocabulary, num_asked=num_asked, held_out=held_out)
+        asked = ask_instructions(
+            kinds=mixture.drawn_kinds, rng=rng, vocabulary=vocabulary, num_asked=num_asked, held_out=held_out
+        )
     except ValueError:
         return None
     patterns = _patterns(_num_responses(mode, rng=rng, mixture=mixture), num_asked=num_asked, rng=rng, tie=tie)
@@ -339,7 +360,8 @@ def _written_example(
     best = rng.choice([i for i, share in enumerate(met) if share == max(met)])
     return SyntheticExample(
         mode=mode, prompt=asked.text, responses=tuple(responses), met=tuple(met), label=best, tools=True, verifiable=True,
-        code=program_of_checks(asked.checks, mode=mode), plan=f"To check: {', '.join(check.name for check in asked.checks)}.",
+        code=program_of_checks([check.expression for check in asked.checks], mode=mode),
+        plan=f"To check: {', '.join(check.name for check in asked.checks)}.",
         num_asked=num_asked,
     )  # fmt: skip
 
@@ -364,10 +386,8 @@ def _patterns(num_responses: int, *, num_asked: int, rng: Random, tie: bool) -> 
 def _numeric_example(
     mode: Mode, *, rng: Random, vocabulary: Vocabulary, held_out: bool, mixture: Mixture
 ) -> SyntheticExample | None:
-    kind = rng.choice(NUMERIC)
-    numbers = kind.draw(rng)
-    shown = {"name": rng.choice(vocabulary.names), "noun": rng.choice([w for w in vocabulary.nouns if w.isalpha()])}
-    question = kind.questions.pick(rng=rng, held_out=held_out).format(*numbers, **shown)
+    asked = ask_number(rng=rng, vocabulary=vocabulary, held_out=held_out)
+    kind, numbers, question = asked.kind, asked.numbers, asked.question
     places = Places.of(question)
     offsets, start = [], 0
     for number in numbers:  # the question states its numbers in this order

@@ -1,0 +1,146 @@
+"""Training examples of the bundled judge's second generation: prompts, drawn outcomes, tokens, and resumption."""
+
+import json
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tirjudge.errors import CheckpointError
+from tirjudge.types import MODEL_MODES, Mode
+from tirjudge_training.bundled.build import second_generation, second_profile, similar_embeddings, train_bundled
+from tirjudge_training.bundled.checked import (
+    CheckedExample,
+    CheckedShares,
+    drawn_example,
+    frozen_texts,
+    judgment,
+)
+from tirjudge_training.bundled.sft import StepReport, make_shard
+from tirjudge_training.bundled.tokenizer import train_tokenizer
+from tirjudge_training.bundled.vocabulary import TrainedVocabulary
+from tirjudge_training.instructions.programs import program
+from tirjudge_training.synthetic.programs import run_trusted
+
+SMALL = replace(
+    second_generation(),
+    num_steps=9,
+    examples_per_step=8,
+    examples_per_shard=24,
+    num_workers=1,
+    vocab_size=1024,
+    hidden_size=32,
+    intermediate_size=64,
+    num_layers=1,
+    num_heads=2,
+    num_kv_heads=1,
+    head_dim=16,
+)
+
+
+def drawn(num: int, *, mode: Mode = Mode.PAIRWISE, **shares: float) -> list[CheckedExample]:
+    rng = Random(3)
+    return [drawn_example(rng, mode=mode, shares=replace(CheckedShares(), **shares)) for _ in range(num)]
+
+
+@pytest.fixture(scope="module")
+def vocabulary() -> TrainedVocabulary:
+    texts = [example.prompt for example in drawn(300)]
+    tokenizer = train_tokenizer(texts, vocab_size=SMALL.vocab_size, whole=frozen_texts())
+    return TrainedVocabulary(tokenizer_json=tokenizer.to_str(), num_ids=SMALL.vocab_size)
+
+
+def test_a_text_that_is_always_the_same_is_one_token_and_encoding_is_lossless(vocabulary) -> None:
+    for text in frozen_texts():
+        assert len(vocabulary.encode(text)) == 1, text
+    for example in drawn(60):
+        for segment in judgment(example, whole=True):
+            ids = vocabulary.encode(segment.text)
+            assert vocabulary.tokenizer.decode(ids, skip_special_tokens=False) == segment.text
+
+
+@pytest.mark.parametrize(("mode", "responses"), [(Mode.PAIRWISE, ("a", "ab")), (Mode.POINTWISE, ("a",))])
+def test_the_drawn_output_is_what_the_program_prints(mode, responses) -> None:
+    checks = ('"a" in r', '"b" in r')
+    outcomes = tuple(("a" in one, "b" in one) for one in responses)
+    example = CheckedExample(
+        mode=mode, prompt="?", checks=checks, tools=True, sizes=(1,) * len(responses), outcomes=outcomes, label="B"
+    )
+    bound = {"prompt": "?", "response": responses[0], "responses": dict(zip("AB", responses, strict=False))}
+    printed = run_trusted(program(checks, mode=mode), bindings=bound)
+    assert judgment(example, whole=True)[1].text == f"\n{printed.rstrip()}\n```\n"
+
+
+def test_programs_of_drawn_prompts_run_on_any_response() -> None:
+    for example in filter(lambda one: one.checks, drawn(150)):
+        for response in ("", "One line.", '* a\n* b\n\n{"k": [1]}'):
+            printed = run_trusted(
+                program(example.checks, mode=Mode.POINTWISE), bindings={"prompt": example.prompt, "response": response}
+            )
+            assert printed.splitlines()[-1].startswith("CHECK "), example
+
+
+def test_labels_follow_from_the_checks_and_are_even_without_them() -> None:
+    for example in drawn(400, noise=0.0):
+        passed = [sum(each) for each in example.outcomes]
+        assert not example.checks or passed["AB".index(example.label)] == max(passed)
+    for shares in ({"nothing": 1.0}, {"toolless": 1.0}, {"noise": 1.0, "nothing": 0.0}, {"tie": 1.0}):
+        labels = Counter(example.label for example in drawn(400, **shares))
+        assert 150 < labels["A"] < 250, shares
+
+
+def test_the_prompt_alone_decides_whether_there_is_a_program() -> None:
+    for example in drawn(200):
+        text = judgment(example, whole=True)[0].text
+        assert ("```python" in text) == bool(example.checks)
+
+
+def test_rows_have_loss_on_the_text_of_the_model_alone(vocabulary) -> None:
+    decode = vocabulary.tokenizer.decode
+    for row in make_shard(replace(SMALL, whole=1.0), second_profile(), vocabulary, 0):
+        texts = [decode(row.ids[a:b], skip_special_tokens=False) for a, b in row.loss_from]
+        assert texts[-1].startswith(("<preference>", "<score>", "Nothing"))
+        assert len(texts) == 1 or texts[0].startswith("```python\nimport json")
+        assert "CHECK {" not in "".join(texts)
+
+
+def test_tokens_that_differ_in_case_or_blank_start_alike(vocabulary) -> None:
+    table = similar_embeddings(vocabulary.tokenizer, size=64, seed=1)
+    ids = [vocabulary.tokenizer.token_to_id(token) for token in ("a", "\u0120a", "A", "b")]
+    assert None not in ids
+    unit = table[ids] / table[ids].norm(dim=1, keepdim=True)
+    alike, other = (unit[0] @ unit[i] for i in (1, 3))
+    assert alike > other + 0.2
+
+
+@pytest.mark.slow
+def test_an_interrupted_training_goes_on_and_refuses_other_settings(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("tirjudge_training.bundled.build.PROMPTS_OF_TOKENIZER", 300)
+    state, out, steps = tmp_path / "state", tmp_path / "out", list[int]()
+
+    def interrupted(report: StepReport) -> None:
+        steps.append(report.step)
+        if report.step == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train_bundled(SMALL, out=out, state=state, on_step=interrupted)
+    with pytest.raises(CheckpointError, match="other settings"):
+        train_bundled(replace(SMALL, seed=9), out=out, state=state, on_step=lambda _: None)
+    trained = train_bundled(SMALL, out=out, state=state, on_step=lambda report: steps.append(report.step))
+    assert steps[:6] == list(range(6))
+    assert 0 < steps[6] <= 6  # from the last saved shard
+    assert steps[-1] == SMALL.num_steps - 1
+    assert len(trained.losses) == SMALL.num_steps
+    assert json.loads((out / "judge.json").read_text())["format"] == "tirjudge/2"
+    (stage,) = json.loads((out / "training.json").read_text())["stages"]
+    assert stage["recipe"]["checked"]["nothing"] == CheckedShares().nothing
+
+
+def test_every_mode_is_drawn() -> None:
+    for mode in MODEL_MODES:
+        sizes = {len(example.sizes) for example in drawn(100, mode=mode)}
+        assert min(sizes) >= (1 if mode is Mode.POINTWISE else 2)
+        assert (len(sizes) > 1) == (mode is Mode.LISTWISE)

@@ -1,0 +1,344 @@
+"""Training examples of the second generation: the judge reads a prompt and writes its checks.
+
+The prompt alone determines the checks, so no example has responses: the outcomes of the checks are drawn, and the prompt
+shows only the lengths of the responses. If nothing can be checked, or if checks tie, the verdict is drawn evenly.
+
+Texts that are always the same, such as the instructions of the prompt and the functions of a program, are one token each
+(`frozen_texts`).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from random import Random
+
+from tirjudge.chat_template import ChatTemplate
+from tirjudge.control_tokens import NONE
+from tirjudge.formats.blocks import OUTPUT_FENCE, labels, observation_text
+from tirjudge.formats.tirjudge_2 import FORMAT
+from tirjudge.profile import Profile
+from tirjudge.types import MODEL_MODES, Mode, label_of
+from tirjudge_training.bundled.passages import draw_passage, draw_question
+from tirjudge_training.instructions.composing import Composer, composer_of
+from tirjudge_training.instructions.helpers import SOURCES
+from tirjudge_training.instructions.notation import FORMS, LENGTHS, Check
+from tirjudge_training.instructions.programs import COMPARE, END_OF_CHECKS, SCORE, START, program
+from tirjudge_training.instructions.written import TRAINING_WRITERS
+from tirjudge_training.synthetic.conduct import draw_conduct, draw_task
+from tirjudge_training.synthetic.examples import Segment, ask_instructions, ask_number
+from tirjudge_training.synthetic.instructions import KINDS, Params
+from tirjudge_training.synthetic.vocabulary import HELD_OUT, TRAINING
+
+NO_CHECK = "Nothing in the prompt can be checked with a program.\n"
+"""Text before the verdict if the judge writes no program."""
+
+NO_TOOLS = "Nothing can be checked without a program.\n"
+"""Text before the verdict of a prompt without tools."""
+
+CLOSE = "```\n" + OUTPUT_FENCE
+"""Text after a program."""
+
+BLANK = "\u0120"
+"""How the byte-level tokenizer writes a blank."""
+
+OPEN = "```python\n" + START
+"""Text before the checks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedShares:
+    """Shares of the kinds of examples. The remainder is composed of written sentences."""
+
+    nothing: float = 0.2
+    """Share without a check. A third of them are long."""
+    templates: float = 0.12
+    """Share with instructions of the first generation's templates."""
+    numeric: float = 0.05
+    """Share of questions with one numeric answer."""
+    toolless: float = 0.02
+    """Share without tools."""
+    passage: float = 0.06
+    """Share of the composed prompts with a long text between the instructions and the task."""
+    tie: float = 0.12
+    """Share of the examples with several responses whose checks tie."""
+    noise: float = 0.04
+    """Share of the complete judgments whose program fails or prints noise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedExample:
+    """One example: a prompt, its checks, and the drawn outcome."""
+
+    mode: Mode
+    prompt: str
+    checks: tuple[str, ...]
+    """Expressions over the response `r`, in the order of the prompt. Empty: nothing can be checked."""
+    tools: bool
+    sizes: tuple[int, ...]
+    """Length of each response in characters."""
+    outcomes: tuple[tuple[bool, ...], ...]
+    """For each response, which checks it passes."""
+    label: str
+    """Label of the verdict."""
+    noise: str | None = None
+    """Output of the program, if it is not what the checks give."""
+
+
+def drawn_example(rng: Random, *, mode: Mode, shares: CheckedShares) -> CheckedExample:
+    """Draw one training example."""
+    prompt, checks = _prompt(rng, shares=shares)
+    num_responses = 1 if mode is Mode.POINTWISE else 2 if mode is Mode.PAIRWISE else _list_size(rng)
+    tools = rng.random() >= shares.toolless
+    if not tools:
+        checks = ()
+    outcomes = _outcomes(len(checks), num_responses=num_responses, tie=rng.random() < shares.tie, rng=rng)
+    noise = _noise(rng) if checks and rng.random() < shares.noise else None
+    names = labels(mode, num_responses)
+    if not checks or noise is not None:
+        label = rng.choice(names)
+    elif mode is Mode.POINTWISE:
+        label = str(_score(outcomes[0]))
+    else:
+        top = max(map(sum, outcomes))
+        label = rng.choice([name for name, passed in zip(names, outcomes, strict=True) if sum(passed) == top])
+    return CheckedExample(
+        mode=mode,
+        prompt=prompt,
+        checks=checks,
+        tools=tools,
+        sizes=tuple(int(math.exp(rng.uniform(1, 8.5))) for _ in range(num_responses)),
+        outcomes=outcomes,
+        label=label,
+        noise=noise,
+    )
+
+
+def rendered(example: CheckedExample, *, profile: Profile, chat: ChatTemplate, max_tool_calls: int = 3) -> str:
+    """Return the prompt as the serving loop renders it, up to the start of the answer."""
+    text = FORMAT.render_prompt(
+        example.mode,
+        prompt=example.prompt,
+        responses=["x" * size for size in example.sizes],
+        tools=example.tools,
+        max_tool_calls=max_tool_calls,
+        prompt_chars=profile.prompt_chars,
+        response_chars=profile.response_chars,
+        control_tokens=NONE,
+    )
+    return chat.render_prompt(text)
+
+
+def judgment(example: CheckedExample, *, whole: bool) -> list[Segment]:
+    """Return the judgment to learn.
+
+    Args:
+        example: the example.
+        whole: whether to return the complete judgment. False: only up to the end of the checks.
+    """
+    tag = "score" if example.mode is Mode.POINTWISE else "preference"
+    verdict = f"<{tag}>{example.label}</{tag}>"
+    if not example.checks:
+        return [Segment(text=f"{NO_CHECK if example.tools else NO_TOOLS}{verdict}", by_model=True)]
+    code = program(example.checks, mode=example.mode)
+    if not whole:
+        code = code[: code.index(END_OF_CHECKS) + len(END_OF_CHECKS) + 1]
+        return [Segment(text=f"```python\n{code}", by_model=True)]
+    return [
+        Segment(text=f"```python\n{code}{CLOSE}", by_model=True),
+        Segment(text=observation_text(example.noise or _output(example)), by_model=False),
+        Segment(text=verdict, by_model=True),
+    ]
+
+
+def _output(example: CheckedExample) -> str:
+    rows = [" ".join(str(int(passed)) for passed in each) for each in example.outcomes]
+    if example.mode is Mode.POINTWISE:
+        return f"{rows[0]}\nCHECK {json.dumps({'score': _score(example.outcomes[0])})}"
+    names = [label_of(i) for i in range(len(rows))]
+    values = json.dumps({name: sum(each) for name, each in zip(names, example.outcomes, strict=True)})
+    return "\n".join([*(f"{name} {row}" for name, row in zip(names, rows, strict=True)), f"CHECK {values}"])
+
+
+def _score(passed: Sequence[bool]) -> int:
+    return 1 + 9 * sum(passed) // len(passed)
+
+
+def _list_size(rng: Random) -> int:
+    return rng.randint(9, 26) if rng.random() < 0.05 else rng.choice((2, 3, 3, 4, 4, 4, 5, 6, 8))
+
+
+def _outcomes(num_checks: int, *, num_responses: int, tie: bool, rng: Random) -> tuple[tuple[bool, ...], ...]:
+    """Draw which checks each response passes. One response is best, unless `tie`."""
+
+    def passing(count: int) -> tuple[bool, ...]:
+        kept = set(rng.sample(range(num_checks), count))
+        return tuple(i in kept for i in range(num_checks))
+
+    if not num_checks:
+        return ((),) * num_responses
+    if num_responses == 1:
+        return (passing(num_checks if rng.random() < 0.5 else rng.randint(0, num_checks - 1)),)
+    top = num_checks if rng.random() < 0.7 else rng.randint(1, num_checks)
+    counts = [top, *(rng.randint(0, top - 1) for _ in range(num_responses - 1))]
+    if tie:
+        counts[1] = top = counts[0] = rng.randint(0, top)
+        counts = [min(count, top) for count in counts]
+    rng.shuffle(counts)
+    return tuple(map(passing, counts))
+
+
+def _noise(rng: Random) -> str:
+    if rng.random() < 0.4:
+        return rng.choice(
+            ("NameError: name 'x' is not defined", "IndexError: list index out of range", "[output cut]", "")
+        )
+    characters = "ABCDEFGHJKMNPQRSTUVWXYZ0123456789 \n"
+    return "".join(rng.choice(characters) for _ in range(rng.randint(8, 40)))
+
+
+# Prompts ----------------------------------------------------------------------------------------------------------------
+
+
+def _prompt(rng: Random, *, shares: CheckedShares) -> tuple[str, tuple[str, ...]]:
+    composer = composer_of(TRAINING_WRITERS)
+    kind = rng.random()
+    if kind < shares.nothing:
+        return _prompt_without_check(composer, rng=rng), ()
+    kind -= shares.nothing
+    if kind < shares.templates:
+        return template_prompt(rng, held_out=False)
+    kind -= shares.templates
+    if kind < shares.numeric:
+        return numeric_prompt(rng, held_out=False)
+    asked = composer.draw(rng, num_sentences=rng.choices((1, 2, 3, 4, 5), (30, 30, 22, 12, 6))[0])
+    text = asked.text
+    if rng.random() < shares.passage:
+        passage = draw_passage(rng)
+        text = rng.choice((f"{text}\n\n{passage}", f"{passage}\n\n{text}", f'{text}\n"""\n{passage}\n"""'))
+    return text, tuple(check.expression for check in asked.checks)
+
+
+def _prompt_without_check(composer: Composer, *, rng: Random) -> str:
+    kind = rng.random()
+    if kind < 0.3:
+        return composer.draw_without_checks(rng)
+    if kind < 0.45:
+        return draw_conduct(rng=rng, vocabulary=TRAINING, num_bad=1, held_out=False).prompt
+    if kind < 0.55:
+        return draw_task(rng=rng, vocabulary=TRAINING)
+    if kind < 0.8:
+        return draw_question(rng, composer)
+    passage, task = draw_passage(rng), composer.draw_without_checks(rng)
+    return rng.choice((passage, f"{task}\n\n{passage}", f"{passage}\n\n{task}", f"{task}\n```\n{passage}\n```"))
+
+
+_CHECK_OF: Mapping[str, Callable[[Params], Check]] = {
+    **{
+        kind: lambda params, name=name: Check(name=name, numbers=(str(params.number),), op=params.op)
+        for kind, name in {
+            "words": "words",
+            "sentences": "sentences",
+            "paragraphs": "paragraphs",
+            "bullets": "bullets",
+            "numbered items": "numbered",
+            "lines": "lines",
+            "characters": "characters",
+            "question marks": "questions",
+            "exclamation marks": "exclamations",
+            "placeholders": "placeholders",
+            "highlights": "highlights",
+            "hashtags": "hashtags",
+            "capital words": "capitals",
+            "parentheses": "parentheses",
+            "numbers": "numbers",
+            "short sentences": "sentence_words",
+        }.items()
+    },
+    **{
+        kind: lambda params, name=name: Check(
+            name=name, texts=params.quotes, numbers=(str(params.number),), op=params.op
+        )
+        for kind, name in {"word frequency": "count", "letter frequency": "letter", "sections": "sections"}.items()
+    },
+    **{
+        kind: lambda params, name=name: Check(name=name, texts=params.quotes)
+        for kind, name in {
+            "keywords": "include",
+            "forbidden words": "forbid",
+            "start": "start",
+            "end": "end",
+            "postscript": "postscript",
+            "choose one": "options",
+            "line start": "line_start",
+        }.items()
+    },
+    **{
+        kind: lambda params, name=name: Check(name=name)
+        for kind, name in {
+            "all capitals": "upper",
+            "all lowercase": "lower",
+            "quotation": "quoted",
+            "json": "json",
+            "title": "title",
+            "repeat request": "repeat",
+            "two answers": "two_answers",
+            "no digits": "no_digits",
+            "ends as question": "ends_question",
+        }.items()
+    },
+    "no commas": lambda params: Check(name="commas", numbers=("0",), op="=="),
+}
+"""Name of a kind of instruction of the first generation -> its check."""
+
+
+def template_prompt(rng: Random, *, held_out: bool) -> tuple[str, tuple[str, ...]]:
+    """Draw a prompt of the first generation's templates, and its checks."""
+    vocabulary = HELD_OUT if held_out else TRAINING
+    while True:
+        try:
+            asked = ask_instructions(
+                kinds=KINDS, rng=rng, vocabulary=vocabulary, num_asked=rng.choice((1, 1, 2, 3)), held_out=held_out
+            )
+        except ValueError:
+            continue
+        checks = [_CHECK_OF[kind.name](params) for kind, params in asked.instructions]
+        return asked.prompt, tuple(check.expression for check in checks)
+
+
+def numeric_prompt(rng: Random, *, held_out: bool) -> tuple[str, tuple[str, ...]]:
+    """Draw a question with one numeric answer, and its check."""
+    asked = ask_number(rng=rng, vocabulary=HELD_OUT if held_out else TRAINING, held_out=held_out)
+    formula = re.sub(r"\bN\b", str(list(asked.numbers)), asked.kind.code)
+    formula = re.sub(r"\bn(\d)\b", lambda match: str(asked.numbers[int(match[1])]), formula)
+    return asked.question, (f"answer(r, {formula})",)
+
+
+# Tokens -----------------------------------------------------------------------------------------------------------------
+
+_PLACE = re.compile(r"\{\w+\}")
+
+
+@cache
+def frozen_texts() -> tuple[str, ...]:
+    """Return the texts that are one token each: the pieces of the prompts, the functions of programs, the parts of
+    expressions, the longest first."""
+    texts: list[str] = [NO_CHECK, NO_TOOLS, OPEN, CLOSE, COMPARE, SCORE, f"{END_OF_CHECKS}\n"]
+    for mode in MODEL_MODES:
+        for tools in (True, False):
+            texts += _PLACE.split(FORMAT.template(mode, tools=tools))
+    texts += ["<prompt>\n", "\n</prompt>", " [... ", " characters ...] "]
+    texts += [f"<{slash}response_{label_of(i).lower()}>" for i in range(26) for slash in ("", "/")]
+    texts += ["<response>", "</response>", "<preference>", "</preference>", "<score>", "</score>"]
+    texts += [f"{source}\n" for source in SOURCES.values()]
+    texts += [f"        {expression},\n" for expression in FORMS.values()]
+    for name in SOURCES:
+        texts += [f"        {name}(r", f" <= {name}(r)"]
+    for name in LENGTHS.values():
+        texts.append(f" for x in {name}(r)),\n")
+    texts += ["        all(x", "        all("]
+    return tuple(sorted({text for text in texts if len(text.strip()) > 3}, key=lambda text: (-len(text), text)))
