@@ -28,11 +28,15 @@ LONGEST_GROUPS = ("vllm", "verl")
 
 HIDDEN, HEADS, HEAD_DIM, CONTEXT = 16, 2, 8, 4096
 
+# Threads of torch sleep while they wait for work. By default they spin, which takes the time of other processes.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 # Clients that tests open without a timeout wait 5 s for an answer, which a server on a busy machine can exceed.
 for part in ("connect", "read", "write", "pool"):
     setattr(DEFAULT_TIMEOUT_CONFIG, part, 60.0)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Processes of `pytest -n auto`: one more than there are cores, because many tests wait for other processes."""
     return len(os.sched_getaffinity(0)) + 1
@@ -55,6 +59,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
         def _split_scope(self, nodeid: str) -> str:
             return _group_of(nodeid) or nodeid
+
+        def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+            """Also forget units of which all tests are done. The base class counts the tests of all units each time."""
+            scope = self._split_scope(self.registered_collections[node][item_index])
+            super().mark_test_complete(node, item_index, duration)
+            if all(self.assigned_work[node][scope].values()):
+                del self.assigned_work[node][scope]
 
     return GroupScheduling(config, log)
 
