@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Some containers set it. Then every process of the tests would compile the project's sources again.
+unexport PYTHONDONTWRITEBYTECODE
 
 # Tests run in one process per core, at most 8: each opens sandboxes and servers of its own.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup

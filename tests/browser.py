@@ -93,8 +93,9 @@ def shared_browser() -> Iterator[SharedBrowser]:
 
     async def start() -> tuple[Any, Browser]:
         playwright = await async_playwright().start()
+        # Without a GPU, its process would compute in software what Chromium draws faster by itself.
         # Root cannot use Chromium's own sandbox. The tests open pages of this project only.
-        options = ["--no-sandbox"] if os.geteuid() == 0 else []
+        options = ["--disable-gpu", *(["--no-sandbox"] if os.geteuid() == 0 else [])]
         return playwright, await playwright.chromium.launch(executable_path=chromium_path(), args=options)
 
     async def stop() -> None:

@@ -23,16 +23,29 @@ if TYPE_CHECKING:  # needs Playwright
 GROUPS = {"tests/vllm/": "vllm", "tests/training/test_verl.py": "verl", "tests/ray/": "ray"}
 """Path of tests -> their group."""
 
-LONGEST_GROUPS = ("vllm", "verl")
-"""Groups of tests that run in one process and take the longest, including the installation of their environments."""
+LONGEST = (
+    "tests/vllm/",
+    "tests/training/test_learning.py",
+    "tests/training/test_stages.py",
+    "tests/training/test_verl.py",
+    "tests/training/test_distributed.py",
+    "tests/server/test_contract.py",
+    "tests/evidence/test_rules_on_tasks.py",
+)
+"""Paths of the slow tests and groups that take the longest, with the installation of their environments. They start in this
+order, before all others."""
 
 HIDDEN, HEADS, HEAD_DIM, CONTEXT = 16, 2, 8, 4096
+
+# Threads of torch sleep while they wait for work. By default they spin, which takes the time of other processes.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # Clients that tests open without a timeout wait 5 s for an answer, which a server on a busy machine can exceed.
 for part in ("connect", "read", "write", "pool"):
     setattr(DEFAULT_TIMEOUT_CONFIG, part, 60.0)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Processes of `pytest -n auto`: one more than there are cores, because many tests wait for other processes."""
     return len(os.sched_getaffinity(0)) + 1
@@ -42,7 +55,13 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Start the slow tests first, so that no process works alone at the end of a run. A random order is left as it is."""
     if not config.getoption("random_order_enabled", False):
-        items.sort(key=lambda item: (_group_of(item.nodeid) not in LONGEST_GROUPS, not item.get_closest_marker("slow")))
+        items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    if not item.get_closest_marker("slow"):
+        return len(LONGEST) + 1
+    return next((place for place, path in enumerate(LONGEST) if item.nodeid.startswith(path)), len(LONGEST))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -50,11 +69,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Run the tests of one group in one process. pytest-xdist 3.8 marks groups in node ids, which pytest 9.2 ignores."""
     from xdist.scheduler import LoadScopeScheduling
 
+    config.option.loadscopereorder = False  # would start the groups with the most tests first
+
     class GroupScheduling(LoadScopeScheduling):
         """Assigns a whole group, or a single test."""
 
         def _split_scope(self, nodeid: str) -> str:
             return _group_of(nodeid) or nodeid
+
+        def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+            """Also forget units of which all tests are done. The base class counts the tests of all units each time."""
+            scope = self._split_scope(self.registered_collections[node][item_index])
+            super().mark_test_complete(node, item_index, duration)
+            if all(self.assigned_work[node][scope].values()):
+                del self.assigned_work[node][scope]
 
     return GroupScheduling(config, log)
 

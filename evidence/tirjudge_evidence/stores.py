@@ -78,10 +78,11 @@ MAX_TIMEOUT_S = 60.0
 
 
 def limits_of(timeout_s: float) -> Limits:
-    """Return the limits of a query with a limit of its CPU time in seconds."""
+    """Return the limits of a query with a limit of its CPU time in seconds. Its wall time is a backstop, as in `Limits`, so
+    that a query is not stopped because the machine is busy."""
     return Limits(
         cpu_s=timeout_s,
-        wall_s=timeout_s + 3.0,
+        wall_s=3 * timeout_s,
         memory_mb=1024,
         output_bytes=(1 << 20) + 4096,
         source_bytes=48 << 20,

@@ -7,8 +7,10 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import time
 from dataclasses import dataclass
+from functools import partial
 
 from tirjudge_sandbox import host_limits
 from tirjudge_sandbox.attacks import ATTACK_LIMITS, ATTACKS, problem_with
@@ -85,11 +87,9 @@ async def diagnose(*, image: str | None = None, slots: int | None = None, limits
 
 
 async def _try_primitives() -> list[Finding]:
-    process = await asyncio.create_subprocess_exec(
-        *isolated_python("probe"), env=ENVIRONMENT, stdout=asyncio.subprocess.PIPE
-    )
-    output, _ = await process.communicate()
-    problems: dict[str, str] = json.loads(output)
+    # A thread, because a subprocess of asyncio waits forever if the event loop is shut down while it starts.
+    probe = partial(subprocess.run, isolated_python("probe"), env=ENVIRONMENT, stdout=subprocess.PIPE, check=False)
+    problems: dict[str, str] = json.loads((await asyncio.to_thread(probe)).stdout)
     return [
         Finding(name=name, problem=problem, remedy=remedy(name, reason=problem) if problem else "")
         for name, problem in problems.items()

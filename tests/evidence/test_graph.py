@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -366,12 +365,10 @@ async def test_query_that_crashes_the_library_ends_alone(zoo: EvidenceStore) -> 
 
 @pytest.mark.slow  # runs until the limit of 5 s of CPU time
 async def test_runaway_query_is_stopped(zoo: EvidenceStore) -> None:
-    start = time.monotonic()
     with pytest.raises(ToolError, match="was stopped after"):
         await zoo.ask(
             "sparql", query="SELECT (COUNT(*) AS ?n) { ?a ?b ?c . ?d ?e ?f . ?g ?h ?i . ?j ?k ?l . ?m ?n ?o }"
         )
-    assert time.monotonic() - start < 30
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import signal
-import time
 from dataclasses import replace
 
 import pytest
@@ -234,14 +233,13 @@ print(json.loads(raw.recv(1 << 16)[4:])["error"])
 
 async def test_two_calls_at_once_close_the_channel(pool):
     code = f"""{SOCKET}
-message = json.dumps({{"id": 1, "function": "nap", "arguments": {{"seconds": 5}}}}).encode()
+message = json.dumps({{"id": 1, "function": "nap", "arguments": {{"seconds": 600}}}}).encode()
 frame = struct.pack('>I', len(message)) + message
 raw.sendall(frame + frame)
 {attempt("add(1)")}
 """
-    start = time.monotonic()
-    assert (await output(pool, code)).startswith(CLOSED)
-    assert time.monotonic() - start < 4  # the open call was cancelled
+    async with asyncio.timeout(120):  # the open call is cancelled
+        assert (await output(pool, code)).startswith(CLOSED)
 
 
 @pytest.mark.slow
@@ -440,16 +438,15 @@ async def test_wall_time_outside_calls_is_limited(level, open_shared):
     shared = await open_shared(slots=2, limits=replace(LIMITS, wall_s=0.5), max_limits=MAX_LIMITS, level=level)
     result = await run(shared, "import time\nnap(0.3)\ntime.sleep(30)")
     assert (result.outcome, result.error) == (Outcome.TIMEOUT, "TimeLimit: not done after 0.5 s")
-    assert 0.4 < result.wall_s < 5
+    assert result.wall_s > 0.4
 
 
 async def test_cpu_time_during_a_call_is_limited(pool):
-    code = f"from threading import Thread\nThread(target=nap, args=[20], daemon=True).start()\n{SPEND.format(30)}"
-    start = time.monotonic()
-    result = await run(pool, code, limits=replace(LIMITS, cpu_s=0.2))
+    code = f"from threading import Thread\nThread(target=nap, args=[600], daemon=True).start()\n{SPEND.format(300)}"
+    async with asyncio.timeout(120):
+        result = await run(pool, code, limits=replace(LIMITS, cpu_s=0.2))
     assert result.outcome is Outcome.TIMEOUT
     assert "processor time" in result.error
-    assert time.monotonic() - start < 10
 
 
 async def test_an_open_call_does_not_outlive_its_program(pool):
@@ -504,11 +501,16 @@ async def test_a_candidate_has_no_functions_of_its_own(pool):
 
 
 async def test_candidates_of_one_call_run_concurrently(pool):
-    code = "import time\nr = run_many(['import time; time.sleep(0.4)'] * 2)\nprint(all(each.ok for each in r))"
-    await output(pool, code)  # opens the slots
-    start = time.monotonic()
-    assert await output(pool, code) == "True"
-    assert time.monotonic() - start < 0.75
+    # On a busy machine, the first candidate may end before the second starts. One after the other, they never overlap.
+    code = """
+candidate = "import time; print(time.time()); time.sleep(0.2); print(time.time())"
+for _ in range(10):
+    one, two = [[float(text) for text in each.stdout.split()] for each in run_many([candidate] * 2)]
+    if one[0] < two[1] and two[0] < one[1]:
+        print("overlap")
+        break
+"""
+    assert await output(pool, code) == "overlap"
 
 
 async def test_run_many_keeps_the_order(pool):

@@ -68,11 +68,12 @@ def shard_on_cpu() -> None:
 
 def num_sharded() -> int:
     """Return the number of parameters of which this process holds only a part."""
-    return sum(isinstance(one, DTensor) for one in gc.get_objects() if isinstance(one, torch.nn.Parameter))
+    # `isinstance` of any object reads its attribute `__class__`, which some objects of torch answer with a warning.
+    sharded = [one for one in gc.get_objects() if issubclass(type(one), DTensor)]
+    return sum(isinstance(one, torch.nn.Parameter) for one in sharded)
 
 
-def main(start: Path, folder: Path, *, num_steps: int) -> None:
-    torch.set_num_threads(1)
+def main(start: Path, folder: Path, *, num_steps: int = 2) -> None:
     # Plain gradient descent, because the first step of Adam does not depend on the size of the gradient.
     settings = RLSettings(
         group_size=4,

@@ -35,10 +35,10 @@ RECIPE = {
         "group_size": 8,
         "prompts_per_step": 8,
         "per_device_batch": 16,
-        "steps": 8,
+        "steps": 5,
         "context_tokens": 3072,
-        "validate_every": 8,
-        "save_every": 8,
+        "validate_every": 5,
+        "save_every": 5,
     },
 }
 

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,13 +46,20 @@ RECIPE = {
 between."""
 
 DRIVER = """
-import os, signal, sys
+import json, os, signal, sys
 from pathlib import Path
-from tirjudge_training.config import load_recipe
+import datasets
+from transformers.models.qwen3 import modeling_qwen3
 from tirjudge_training.callbacks import Callback
+from tirjudge_training.config import load_recipe
 from tirjudge_training.stages import run_stages
+from tirjudge_training.trainers.trl import adapters
+
+command, recipe, out, *places = sys.argv[1:]
 
 class Killer(Callback):
+    def __init__(self, place):
+        self.place = place
     def began(self, stage):
         self.stage = stage.name
         self.at("began")
@@ -60,11 +68,19 @@ class Killer(Callback):
     def ended(self, stage):
         self.at("ended")
     def at(self, place):
-        if f"{self.stage}/{place}" == sys.argv[4]:
+        if f"{self.stage}/{place}" == self.place:
             os.kill(os.getpid(), signal.SIGKILL)
 
-run_stages(sys.argv[1], load_recipe(sys.argv[2]), out=Path(sys.argv[3]), callback=Killer())
+statuses = []
+for place in places:
+    if (pid := os.fork()) == 0:
+        run_stages(command, load_recipe(recipe), out=Path(out), callback=Killer(place))
+        sys.exit(0)
+    statuses.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+print(json.dumps(statuses))
 """
+"""Runs a command once for each place, in a process that kills itself there. The processes are forks, because importing torch
+and TRL takes longer than most runs."""
 
 
 def written(tmp_path: Path, **changes: object) -> Path:
@@ -73,16 +89,20 @@ def written(tmp_path: Path, **changes: object) -> Path:
     return file
 
 
-def trained(command: str, recipe: Path, *, out: Path, killed_at: str = "") -> int:
-    """Run a command in a process, and return its exit status. The process kills itself at `killed_at`."""
-    arguments = [sys.executable, "-W", "ignore", "-c", DRIVER, command, str(recipe), str(out), killed_at]
-    return subprocess.run(arguments, check=False).returncode
+def trained(command: str, recipe: Path, *, out: Path, killed_at: Sequence[str] = ("",)) -> list[int]:
+    """Run a command in a process for each place, and return their exit statuses. A process kills itself at its place, and
+    none at "".
+
+    The last line of the output has the statuses."""
+    arguments = [sys.executable, "-W", "ignore", "-c", DRIVER, command, str(recipe), str(out), *killed_at]
+    done = subprocess.run(arguments, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.slow
 def test_zero_run_killed_in_every_stage_reaches_the_same_result(tmp_path: Path) -> None:
     recipe = written(tmp_path)
-    assert trained("zero", recipe, out=tmp_path / "whole") == 0
+    assert trained("zero", recipe, out=tmp_path / "whole") == [0]
     places = (
         "start/validating/1",
         "rl-0/training/2",  # after the trainer's checkpoint of step 1
@@ -92,9 +112,8 @@ def test_zero_run_killed_in_every_stage_reaches_the_same_result(tmp_path: Path) 
         "rl-1/began",
         "rl-1/validating/2",
     )
-    for place in places:
-        assert trained("zero", recipe, out=tmp_path / "killed", killed_at=place) == -signal.SIGKILL, place
-    assert trained("zero", recipe, out=tmp_path / "killed") == 0
+    statuses = trained("zero", recipe, out=tmp_path / "killed", killed_at=[*places, ""])
+    assert statuses == [*(-signal.SIGKILL for _ in places), 0]
 
     whole, killed = read_state(tmp_path / "whole"), read_state(tmp_path / "killed")
     assert [stage.status for stage in whole.stages] == [stage.status for stage in killed.stages] == ["done"] * 5
@@ -126,7 +145,7 @@ def comparable(stage: StageRecord) -> tuple[object, ...]:
 @pytest.mark.slow
 def test_run_with_a_changed_output_is_rejected(tmp_path: Path) -> None:
     recipe = written(tmp_path)
-    assert trained("sample", recipe, out=tmp_path / "run") == 0
+    assert trained("sample", recipe, out=tmp_path / "run") == [0]
     kept = tmp_path / "run" / "sample-1" / "kept.parquet"
     kept.write_bytes(kept.read_bytes() + b"x")
     with pytest.raises(ValueError, match="changed since stage sample-1 wrote it"):

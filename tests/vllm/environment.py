@@ -72,7 +72,6 @@ def _install(python: Path, *what: str) -> None:
         "--timeout",
         "20",
         "--no-deps",
-        "--no-compile",
     ]
     command = [str(python), "-m", "pip", "install", *options, *what]
     installed = subprocess.run(command, capture_output=True, text=True)

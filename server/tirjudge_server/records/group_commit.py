@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -33,15 +34,17 @@ class _Job:
 class GroupCommitWriter(Generic[S]):
     """Runs jobs in transactions on a separate thread, which the first job starts.
 
+    The thread ends with `close`, or after the writer was garbage collected.
+
     Args:
         name: Name of the thread.
         transaction: Opens a transaction, and yields the object that jobs are called with.
     """
 
     def __init__(self, name: str, *, transaction: Callable[[], AbstractContextManager[S]]) -> None:
-        self._transaction = transaction
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = threading.Thread(target=_run, args=(self._jobs, transaction), name=name, daemon=True)
+        weakref.finalize(self, self._jobs.put, None)
 
     async def do(self, work: Callable[[S], T]) -> T:
         """Run a job in a transaction, and return its result after the commit. Cancelling the wait does not cancel the job.
@@ -65,24 +68,31 @@ class GroupCommitWriter(Generic[S]):
         if self._thread.ident is not None:
             self._thread.join()
 
-    def _run(self) -> None:
-        ended = False
-        while not ended:
-            jobs = [self._jobs.get()]
-            while len(jobs) < MAX_BATCH and not self._jobs.empty():
-                jobs.append(self._jobs.get())
-            ended = None in jobs
-            batch = [job for job in jobs if job is not None]
-            if batch:
-                _resolve_batch(batch, results=self._results(batch))
 
-    def _results(self, batch: Sequence[_Job]) -> list[Any]:
-        """Return the result or the exception of each job. If the transaction failed, every job gets its exception."""
-        try:
-            with self._transaction() as session:
-                return [_result(job, session=session) for job in batch]
-        except Exception as error:
-            return [error] * len(batch)
+def _run(queue: SimpleQueue[_Job | None], transaction: Callable[[], AbstractContextManager[Any]]) -> None:
+    """Run the jobs of a queue until it yields None. A function, because a method would keep its writer alive."""
+    while _run_batch(queue, transaction):
+        pass
+
+
+def _run_batch(queue: SimpleQueue[_Job | None], transaction: Callable[[], AbstractContextManager[Any]]) -> bool:
+    """Wait for jobs, and run those that are there; return whether more may come."""
+    jobs = [queue.get()]
+    while len(jobs) < MAX_BATCH and not queue.empty():
+        jobs.append(queue.get())
+    batch = [job for job in jobs if job is not None]
+    if batch:
+        _resolve_batch(batch, results=_results(batch, transaction=transaction))
+    return None not in jobs
+
+
+def _results(batch: Sequence[_Job], *, transaction: Callable[[], AbstractContextManager[Any]]) -> list[Any]:
+    """Return the result or the exception of each job. If the transaction failed, every job gets its exception."""
+    try:
+        with transaction() as session:
+            return [_result(job, session=session) for job in batch]
+    except Exception as error:
+        return [error] * len(batch)
 
 
 def _result(job: _Job, *, session: Any) -> Any:

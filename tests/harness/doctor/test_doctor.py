@@ -6,7 +6,6 @@ import json
 import re
 import signal
 import socket
-import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import replace
@@ -278,15 +277,13 @@ def test_a_wrong_key_is_reported_at_once() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("option", ["--engine", "--chat-url"])
-def test_an_engine_that_does_not_listen_is_reported_within_seconds(option: str) -> None:
+def test_an_engine_that_does_not_listen_is_reported(option: str) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{closed.getsockname()[1]}"
         name = ["--chat-model", "x"] if option == "--chat-url" else []
-        started = time.monotonic()
         done = run_command(["doctor", option, url, *name])
     assert done.status == 2
-    assert time.monotonic() - started < 10
     assert url in done.stderr.splitlines()[-1]
 
 

@@ -65,6 +65,8 @@ def create_server() -> MCPServer:
             raise ToolError(f"no such page: {url}")
         return PAGES[url][1]
 
+    eight = asyncio.Barrier(8)
+
     @server.tool(annotations=READ_ONLY, structured_output=False)
     async def fail(how: str) -> Any:
         """Fail."""
@@ -73,6 +75,8 @@ def create_server() -> MCPServer:
         match how:
             case "exit":
                 os._exit(3)
+            case "meet seven others":
+                await eight.wait()
             case "hang":
                 await asyncio.sleep(3600)
             case "long text":

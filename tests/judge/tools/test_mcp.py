@@ -184,10 +184,8 @@ async def test_results_are_bounded_and_pictures_are_placeholders(search: Sequenc
 
 
 async def test_calls_run_at_the_same_time(search: Sequence[ToolFunction]) -> None:
-    start = time.monotonic()
-    results = await asyncio.gather(*(call(search, "search.fail", how="wait 1") for _ in range(8)))
+    results = await asyncio.gather(*(call(search, "search.fail", how="meet seven others") for _ in range(8)))
     assert results == ["fine"] * 8
-    assert time.monotonic() - start < 6
 
 
 async def test_a_call_that_is_cancelled_leaves_the_connection_usable(search: Sequence[ToolFunction]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -211,10 +210,9 @@ async def test_a_killed_worker_fails_its_program_only(serve: Callable[..., Any],
         killing.append(worker.process.kill)
         async with RemoteSandbox(worker.url) as dying, RemoteSandbox(neighbour) as living:
             lasting = asyncio.create_task(living.run("for i in range(200): double(i)\nprint(i)", offer=offer()))
-            started = time.monotonic()
-            with pytest.raises(SandboxUnavailable, match="broke off"):
-                await dying.run("kill()", offer=offer(kill))
-            assert time.monotonic() - started < 5
+            async with asyncio.timeout(120):
+                with pytest.raises(SandboxUnavailable, match="broke off"):
+                    await dying.run("kill()", offer=offer(kill))
             assert dying.workers[0].problem is not None
             assert (await lasting).stdout == "199\n"
 
