@@ -10,10 +10,10 @@ from typing import Any
 from tirjudge.calibration import Confidence, calibration_of
 from tirjudge.selective import GradedItem, selective_accuracy
 from tirjudge.statistics import ratio, wilson_interval
+from tirjudge_training.bundled.measuring.baselines import asked_credit, pattern_credit
 from tirjudge_training.bundled.measuring.check_lists import compared
 from tirjudge_training.bundled.measuring.items import MeasuredSet
 from tirjudge_training.bundled.measuring.judging import MeasuredJudgment, ShownChecks
-from tirjudge_training.bundled.measuring.pattern_checker import pattern_credit
 
 SURE = 0.6
 """Confidence from which a verdict counts as sure."""
@@ -116,6 +116,9 @@ def _worst(judged: Sequence[MeasuredJudgment]) -> list[Figures]:
 def _baselines(measured_set: MeasuredSet, judged: Sequence[MeasuredJudgment]) -> Figures:
     items = [one.item for one in judged]
     baselines: Figures = {"patterns": fmean(map(pattern_credit, items))}
+    asked = [credit for item in items if (credit := asked_credit(item)) is not None]
+    if asked:
+        baselines["asked_checks"] = fmean(asked)
     if measured_set.kind == "follows":
         return {"always_yes": fmean(bool(item.right) for item in items)} | baselines
     return {"chance": fmean(len(item.right) / len(item.responses) for item in items)} | baselines

@@ -65,13 +65,13 @@ class MeasuredSet:
     draw: Callable[[Path, int], Iterator[MeasuredItem]]
     """Folder with the rows, seed -> the items. An empty iterator: the folder has no such rows."""
 
-    def items(self, folder: Path, *, seed: int, limit: int | None) -> list[MeasuredItem]:
-        """Return the items: all, or the first ones.
+    def items(self, folder: Path, *, seed: int, limit: int | None) -> Iterator[MeasuredItem]:
+        """Yield the items: all, or the first ones.
 
         Raises:
             ValueError: the rows are not valid, or a package for the official rules is not installed.
         """
-        return list(islice(self.draw(folder, seed), limit))
+        return islice(self.draw(folder, seed), limit)
 
 
 # The held-out writer ------------------------------------------------------------------------------------------------------

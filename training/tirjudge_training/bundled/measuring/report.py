@@ -31,8 +31,8 @@ SEED = 7
 SHOWN_SETS = ("writer", "ifeval-edits")
 """Sets on which the checks are compared for all ways to show the responses."""
 
-OnItem = Callable[[str, int, int], None]
-"""Called with the name of what is judged, the number of done items, and the number of all."""
+OnItem = Callable[[str, int, int | None], None]
+"""Called with the name of what is done, the number of done items, and the number of all; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +112,12 @@ async def _measure(
 
 
 def _drawn(measured_set: MeasuredSet, plan: MeasurementPlan, *, on_item: OnItem) -> list[MeasuredItem]:
-    on_item(f"{measured_set.name}: items", 0, 1)
-    return measured_set.items(plan.rows, seed=SEED, limit=plan.limit)
+    items: list[MeasuredItem] = []
+    on_item(f"{measured_set.name}: items", 0, None)
+    for item in measured_set.items(plan.rows, seed=SEED, limit=plan.limit):
+        items.append(item)
+        on_item(f"{measured_set.name}: items", len(items), None)
+    return items
 
 
 @contextmanager

@@ -1,6 +1,9 @@
-"""A baseline: a checker of plain patterns. It finds the usual phrases of instructions and measures the response.
+"""Baselines without a model.
 
-It has no model. What it reaches shows how much of a set a few patterns solve.
+- A checker of plain patterns: it finds the usual phrases of instructions and measures the response. It shows how much of
+  a set a few patterns solve.
+- The checks that the prompt asks for, run by the functions of programs: what a judge reaches that reads every prompt
+  correctly. Where these fail, the functions differ from the rules that made the labels.
 """
 
 from __future__ import annotations
@@ -10,9 +13,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tirjudge_training.bundled.measuring.items import MeasuredItem
+from tirjudge_training.instructions.responses import holds
 
 _MAX_PROMPT_CHARS = 20_000
-_QUOTED = r"[\"“']([^\"”'\n]{1,60})[\"”']"
+_QUOTED = re.compile(r"([^\"“”\n]{0,60})[\"“]([^\"“”\n]{1,60})[\"”]")
 _MEASURES: Mapping[str, Callable[[str], int]] = {
     "word": lambda r: len(re.findall(r"\w+", r)),
     "sentence": lambda r: len(re.findall(r"[.!?](?=\s|$)", r)),
@@ -48,20 +52,32 @@ def passed(prompt: str, response: str) -> Iterator[bool]:
     text = prompt[:_MAX_PROMPT_CHARS].lower()
     for relation, number, more, noun in _COUNTED.findall(text):
         yield _RELATIONS["or more" if more else relation](_MEASURES[noun](response), int(number))
-    for pattern, holds in _FORMS.items():
+    for pattern, is_met in _FORMS.items():
         if re.search(pattern, text):
-            yield holds(response)
-    for before, word in re.findall(rf"(.{{0,60}}){_QUOTED}", text):
+            yield is_met(response)
+    for before, word in _QUOTED.findall(text):
         is_forbidden = re.search(r"not |avoid|without|never|don't|forbidden", before) is not None
-        if is_forbidden or re.search(r"include|word|keyword|mention|contain|use", before):
+        if is_forbidden or re.search(r"include|word|mention|contain|use|say", before):
             yield (word in response.lower()) is not is_forbidden
 
 
 def pattern_credit(item: MeasuredItem) -> float:
-    """Return the credit of the baseline on an item: the response that passes most is best; equal ones share."""
-    found = [list(passed(item.prompt, response)) for response in item.responses]
+    """Return the credit of the patterns on an item."""
+    return _credit(item, [list(passed(item.prompt, response)) for response in item.responses])
+
+
+def asked_credit(item: MeasuredItem) -> float | None:
+    """Return the credit of the checks that the prompt asks for; None if they are not known."""
+    if item.asked is None:
+        return None
+    expressions = [check.expression for check in item.asked]
+    return _credit(item, [[holds(one, text, prompt=item.prompt) for one in expressions] for text in item.responses])
+
+
+def _credit(item: MeasuredItem, found: Sequence[Sequence[bool]]) -> float:
+    """Return the credit for the checks that each response passes: the one that passes most is best; equal ones share."""
     if len(found) == 1:
         return float(all(found[0]) is bool(item.right))
-    sums: Sequence[int] = [sum(one) for one in found]
+    sums = [sum(one) for one in found]
     top = {place for place, value in enumerate(sums) if value == max(sums)}
     return len(top & item.right) / len(top)
