@@ -101,7 +101,7 @@ def _whole_prompts(folder: Path, seed: int) -> Iterator[MeasuredItem]:
 def _pair(
     prompt: str, checks: Sequence[Check], *, sentences: Sequence[str], rng: Random, id: str
 ) -> MeasuredItem | None:
-    """Return a pair in which one response passes all checks and the other fails one; None if there is no such pair."""
+    """Return a pair in which one response passes all checks and the other fails one; None if such a pair was not found."""
     failing = rng.randrange(len(checks))
     patterns = ([True] * len(checks), [place != failing for place in range(len(checks))])
     passed, failed = (response_to(checks, pattern, prompt=prompt, sentences=sentences, rng=rng) for pattern in patterns)

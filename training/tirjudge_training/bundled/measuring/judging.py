@@ -127,7 +127,7 @@ def _expected(item: MeasuredItem, chances: Sequence[float]) -> float:
     return sum(chances[place] for place in item.right)
 
 
-# The same checks, whatever is shown ---------------------------------------------------------------------------------------
+# The same checks for all responses shown ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

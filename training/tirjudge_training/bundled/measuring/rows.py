@@ -23,7 +23,7 @@ class FollowedInstructions(BaseModel):
     strict: list[bool]
     """Whether the response follows each instruction strictly."""
     nondeterministic_in_official_code: bool = False
-    """Whether the official rules replace an argument by a random one. Their verdict then differs from run to run."""
+    """Whether the official rules replace an argument with a random one. Their verdict then differs from run to run."""
 
 
 class BenchmarkRow(BaseModel):
