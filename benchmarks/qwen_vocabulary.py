@@ -36,6 +36,7 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from tirjudge.calibration import Confidence, calibration_of
 from tirjudge.concurrency import map_concurrently
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge
@@ -43,7 +44,6 @@ from tirjudge.model import bundled_checkpoint
 from tirjudge.profile import Profile, load_profile
 from tirjudge.tools.python import PythonTool
 from tirjudge.types import JudgeRequest, Judgment
-from tirjudge_harness.statistics.calibration import Confidence, calibration_of
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.bundled.build import EVALUATION_SEED, bundled_profile, measure_checkpoint
 from tirjudge_training.bundled.evaluate import CONCURRENCY, TEST_SETS, draw_items

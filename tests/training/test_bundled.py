@@ -17,6 +17,10 @@ from tirjudge_sandbox import SandboxPool
 from tirjudge_training.bundled.build import bundled_profile
 from tirjudge_training.bundled.card import write_card
 from tirjudge_training.bundled.evaluate import TEST_SETS, Score, measure
+from tirjudge_training.bundled.measuring.figures import figures_of, sameness
+from tirjudge_training.bundled.measuring.items import MeasuredItem, sets_named
+from tirjudge_training.bundled.measuring.judging import MeasuredJudgment, ShownChecks
+from tirjudge_training.instructions.notation import parse_checks
 
 NUM_ITEMS = 120
 NUM_ITEMS_FAST = 16
@@ -142,3 +146,40 @@ def test_checkpoint_for_other_prompts_is_rejected(tmp_path, sha256: str) -> None
     (tmp_path / "judge.json").write_text(json.dumps({**profile, sha256: "0" * 64}))
     with pytest.raises(ValueError, match="training prompts differ"):
         load_profile(tmp_path)
+
+
+def test_card_shows_real_rows_first_if_they_are_measured(tmp_path) -> None:
+    source = bundled_checkpoint()
+    for file in source.iterdir():
+        if file.name not in ("README.md", "real_rows.json"):
+            (tmp_path / file.name).symlink_to(file)
+    write_card(tmp_path)
+    assert "## Real rows" not in (tmp_path / "README.md").read_text(encoding="utf-8")
+    (measured_set,) = sets_named(["ifeval-edits"])
+    item = MeasuredItem(
+        id="ifeval:1", group="punctuation:no_comma", mode=Mode.PAIRWISE, prompt="Write. No commas.",
+        responses=("So, so.", "So so."), right=frozenset({1}), asked=parse_checks("commas == 0"),
+    )  # fmt: skip
+    judged = [
+        MeasuredJudgment(
+            item=item, credit=credit, expected_credit=credit, basis=basis, confidence=0.9, choice_probability=0.9,
+            written=("count(r, ',') == 0",), output="A 0\nB 1", num_calls=1, num_failed_calls=0,
+        )
+        for credit, basis in ((1.0, "checked"), (1.0, "checked"), (0.0, "checked"), (0.0, "reasoned"))
+    ]  # fmt: skip
+    figures = {"limit": None, "sets": [figures_of(measured_set, judged, elapsed_s=2.0)]}
+    figures["sets"][0]["sameness"] = sameness([ShownChecks(item=item, lists=(("a",), ("a",), ("a",), ("b",)))])
+    (tmp_path / "measured.json").write_text(json.dumps(figures))
+    write_card(tmp_path)
+    card = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert card.index("## Real rows") < card.index("## Held-out synthetic items")
+    # ECE: all choices have the confidence 0.9, half are right. Wilson's interval of 2 of 4 is 15.0 to 85.0 %.
+    title = measured_set.title
+    assert f"| {title} | 4 | 50.0 % | 15.0 % to 85.0 % | 75.0 % | 66.7 % | 0.400 | 100.0 % | 50.0 % | 100.0 % |" in card
+    assert "| `punctuation:no_comma` | 4 | 75.0 % | 66.7 % |\n" in card
+    # The 0 of the check is not in the prompt.
+    assert f"| {title} | 100.0 % | - | - | - |\n" in card
+    assert "for 0.0 % of 1 pairs" in card
+    assert (
+        f"- {title}: `ifeval:1` (punctuation:no_comma, checked), `ifeval:1` (punctuation:no_comma, reasoned)\n" in card
+    )

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 ELSEWHERE = {
     "data": "tirjudge_training.data.cli:app",
+    "measure": "tirjudge_training.bundled.measuring.cli:measure",
     "pairs": "tirjudge_training.pairs.cli:pairs",
     "plot": "tirjudge_training.plots:plot",
     "watch": "tirjudge_training.watch:watch",

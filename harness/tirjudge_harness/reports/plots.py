@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tirjudge.calibration import calibration_of
 from tirjudge_harness.items import InputError
 from tirjudge_harness.reports.scored import ScoredRun
 from tirjudge_harness.reports.tables import plain
 from tirjudge_harness.statistics.bias import flips_of, positions_of
-from tirjudge_harness.statistics.calibration import calibration_of, confidences_of
+from tirjudge_harness.statistics.calibration import confidences_of
 from tirjudge_harness.statistics.intervals import Estimate
 from tirjudge_harness.statistics.rates import costs_of
 

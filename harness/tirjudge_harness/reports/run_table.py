@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 
+from tirjudge.calibration import calibration_of
 from tirjudge.prices import Prices
 from tirjudge.right import ScoringRule
 from tirjudge.selective import UNKNOWN
@@ -19,7 +20,7 @@ from tirjudge_harness.protocols import Protocol
 from tirjudge_harness.reports.scored import ScoredRun
 from tirjudge_harness.reports.tables import Column, Kind, ReportTable, TableEntry, TableRow, percent, percent_of, row
 from tirjudge_harness.statistics.bias import flips_of, length_of, positions_of
-from tirjudge_harness.statistics.calibration import calibration_of, confidences_of, selective_of
+from tirjudge_harness.statistics.calibration import confidences_of, selective_of
 from tirjudge_harness.statistics.intervals import Estimate
 from tirjudge_harness.statistics.load import load_of
 from tirjudge_harness.statistics.rates import (

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tirjudge.calibration import Confidence, calibration_of
 from tirjudge.types import Mode
-from tirjudge_harness.statistics.calibration import Confidence, calibration_of, confidences_of, selective_of
+from tirjudge_harness.statistics.calibration import confidences_of, selective_of
 
 
 def said(*found: tuple[float, bool]) -> list[Confidence]:

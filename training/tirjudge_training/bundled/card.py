@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tirjudge.statistics import wilson_interval
+from tirjudge_training.bundled.markdown import percent, table_row
+from tirjudge_training.bundled.measuring.card_section import measured_section
 from tirjudge_training.synthetic.instructions import KINDS
 
 _SELECTIVE = """
@@ -21,19 +23,19 @@ accuracy.
 
 
 def write_card(checkpoint: Path) -> None:
-    """Write README.md into a checkpoint folder, from its judge.json, training.json, scores.json and real_rows.json.
+    """Write README.md into a checkpoint folder, from its judge.json, training.json and scores.json.
 
-    Without real_rows.json, the table of real rows stays empty.
+    Figures on real rows come first. They are in measured.json, which `tirjudge train measure` writes, or in the older
+    real_rows.json. Without both, the card has none.
 
     Raises:
         FileNotFoundError: judge.json, training.json or scores.json is missing.
     """
     stages, scores = _read(checkpoint / "training.json")["stages"], _read(checkpoint / "scores.json")
     recipe, trained, profile = stages[-1]["recipe"], stages[-1]["trained"], _read(checkpoint / "judge.json")
-    real_rows = checkpoint / "real_rows.json"
+    measured, real_rows = checkpoint / "measured.json", checkpoint / "real_rows.json"
     architecture = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "vocab_size")
-    card = resources.files("tirjudge_training.bundled").joinpath("card.md").read_text(encoding="utf-8")
-    text = card.format(
+    text = _template("card.md").format(
         **{key: recipe[key] for key in architecture},
         stages="".join(map(_stage, stages)),
         name=profile["name"],
@@ -45,9 +47,18 @@ def write_card(checkpoint: Path) -> None:
         num_items=scores["sets"][0]["num_items"],
         synthetic_rows="".join(map(_score_row, scores["sets"])),
         selective=_selective(scores["sets"]),
-        real_rows="".join(map(_real_row, _read(real_rows))) if real_rows.exists() else "",
+        measured=measured_section(_read(measured)) if measured.exists() else "",
+        real_rows=_older_rows(_read(real_rows)) if real_rows.exists() and not measured.exists() else "",
     )
     (checkpoint / "README.md").write_text(text, encoding="utf-8")
+
+
+def _template(name: str) -> str:
+    return resources.files("tirjudge_training.bundled").joinpath(name).read_text(encoding="utf-8")
+
+
+def _older_rows(rows: Sequence[Mapping[str, Any]]) -> str:
+    return _template("card_real_rows.md").format(real_rows="".join(map(_real_row, rows)))
 
 
 def _read(path: Path) -> Any:
@@ -65,12 +76,12 @@ def _stage(stage: Mapping[str, Any]) -> str:
 
 def _score_row(score: Mapping[str, Any]) -> str:
     right, items, rollouts = score["num_right"], score["num_items"], score["num_rollouts"]
-    return _row(
+    return table_row(
         score["name"],
         *_accuracy(right, items),
-        _percent(score["num_rollouts_with_calls"] / rollouts),
-        _percent(score["num_failed_calls"] / max(1, score["num_calls"]), digits=2),
-        _percent(1 - score["num_own_verdicts"] / rollouts, digits=2),
+        percent(score["num_rollouts_with_calls"] / rollouts),
+        percent(score["num_failed_calls"] / max(1, score["num_calls"]), digits=2),
+        percent(1 - score["num_own_verdicts"] / rollouts, digits=2),
     )
 
 
@@ -84,22 +95,22 @@ def _selective_row(score: Mapping[str, Any]) -> str:
     found = score["selective"]
     groups = [found["by_basis"][name] for name in ("checked", "reasoned", "guessed")]
     cells = (
-        f"{_percent(group['share'])} ({_percent(group['accuracy'])})" if group["num"] else "none" for group in groups
+        f"{percent(group['share'])} ({percent(group['accuracy'])})" if group["num"] else "none" for group in groups
     )
-    accuracy = "-" if found["accuracy"] is None else _percent(found["accuracy"])
-    return _row(score["name"], _percent(found["coverage"]), accuracy, *cells)
+    accuracy = percent(found["accuracy"])
+    return table_row(score["name"], percent(found["coverage"]), accuracy, *cells)
 
 
 def _real_row(row: Mapping[str, Any]) -> str:
-    return _row(
+    return table_row(
         row["file"],
         row["holds"],
         str(row["num_scored"]),
         *_accuracy(row["num_right"], row["num_scored"]),
-        "-" if row["chance"] is None else _percent(row["chance"]),
-        _percent(row["tool_use_rate"]),
-        _percent(row["code_error_rate"], digits=2),
-        _percent(row["no_verdict_rate"], digits=2),
+        percent(row["chance"]),
+        percent(row["tool_use_rate"]),
+        percent(row["code_error_rate"], digits=2),
+        percent(row["no_verdict_rate"], digits=2),
     )
 
 
@@ -107,12 +118,4 @@ def _accuracy(right: float, items: int) -> Sequence[str]:
     if items == 0:
         return "-", "-"
     low, high = wilson_interval(right, num_trials=items)
-    return _percent(right / items), f"{_percent(low)} to {_percent(high)}"
-
-
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |\n"
-
-
-def _percent(share: float, *, digits: int = 1) -> str:
-    return f"{100 * share:.{digits}f} %"
+    return percent(right / items), f"{percent(low)} to {percent(high)}"

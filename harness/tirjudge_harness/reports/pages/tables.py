@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from tirjudge.calibration import calibration_of
 from tirjudge_harness.reports.published import published
 from tirjudge_harness.reports.scored import ScoredRun
 from tirjudge_harness.reports.shapes import JUDGE, MODE, TITLES, paper_table
 from tirjudge_harness.reports.tables import Column, ReportTable, TableRow, footnotes, num_row, plain, shown
 from tirjudge_harness.statistics.bias import flips_of, positions_of
-from tirjudge_harness.statistics.calibration import calibration_of, confidences_of
+from tirjudge_harness.statistics.calibration import confidences_of
 from tirjudge_harness.statistics.intervals import Estimate
 from tirjudge_harness.statistics.rates import code_errors_of, tool_use_of, verdict_rates_of
 from tirjudge_pages.bench.views import ChartPoint, ChartView, TableCell, TableHead, TableLine, TableView

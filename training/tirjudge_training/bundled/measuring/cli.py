@@ -1,0 +1,129 @@
+"""`tirjudge train measure`: measures a checkpoint on the held-out writer and on rows of benchmarks."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tirjudge.errors import TirjudgeError
+
+if TYPE_CHECKING:
+    from tirjudge_training.bundled.measuring.report import OnItem
+
+LINE_EVERY_S = 10.0
+"""Seconds between two lines of progress."""
+
+
+def measure(
+    checkpoint: Annotated[Path, typer.Argument(help="Checkpoint folder.")],
+    rows: Annotated[Path, typer.Option(help="Folder with rows of benchmarks, NAME.jsonl or NAME.jsonl.gz.")],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File for the figures. Default: measured.json of the checkpoint, whose card is rewritten."),
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option(help="Measure this set only; repeatable. Default: all.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of items per set.")] = None,
+    items: Annotated[Path | None, typer.Option(help="File for the judged items, one line of JSON each.")] = None,
+    sameness: Annotated[
+        bool, typer.Option(help="Compare the checks for all ways to show the responses of a pair.")
+    ] = True,
+    contamination: Annotated[bool, typer.Option(help="Compare the training texts with the benchmarks.")] = True,
+    json_output: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Measure a checkpoint on the held-out writer's prompts and on real rows.
+
+    A set whose rows are not in the folder is skipped. The sets of IFEval need `pip install 'lm-eval[ifeval]'`.
+
+    Examples:
+        tirjudge train measure checkpoints/tiny --rows rows --limit 100
+        tirjudge train measure checkpoints/tiny --rows rows --out figures.json --only ifeval-edits --items items.jsonl
+    """
+    console = Console(stderr=True)
+    console.print(f"measuring {checkpoint}", soft_wrap=True)
+    try:
+        figures = _measured(checkpoint, rows, only=only or [], limit=limit, items=items, sameness=sameness,
+                            contamination=contamination, console=console)  # fmt: skip
+        target = out or checkpoint / "measured.json"
+        target.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        if out is None:
+            from tirjudge_training.bundled.card import write_card
+
+            write_card(checkpoint)
+    except (ValueError, TirjudgeError, OSError) as error:
+        typer.echo(" ".join(f"tirjudge train measure: {error}".split()), err=True)
+        raise typer.Exit(2 if isinstance(error, ValueError) else 1) from None
+    if json_output:
+        print(json.dumps(figures, indent=1, ensure_ascii=False))
+    else:
+        _print(figures)
+    console.print(f"figures: {target}", soft_wrap=True)
+
+
+def _measured(
+    checkpoint: Path,
+    rows: Path,
+    *,
+    only: list[str],
+    limit: int | None,
+    items: Path | None,
+    sameness: bool,
+    contamination: bool,
+    console: Console,
+) -> dict[str, Any]:
+    from tirjudge_training.bundled.measuring.items import sets_named
+    from tirjudge_training.bundled.measuring.report import MeasurementPlan, measure_checkpoint_on_rows
+
+    if not rows.is_dir():
+        raise ValueError(f"--rows {rows}: not a folder")
+    plan = MeasurementPlan(
+        checkpoint=checkpoint,
+        rows=rows,
+        sets=sets_named(only),
+        sameness=sameness,
+        contamination=contamination,
+        limit=limit,
+    )
+    return measure_checkpoint_on_rows(plan, on_item=_progress(console), items_file=items)
+
+
+def _progress(console: Console) -> OnItem:
+    """Return a function that prints a line of progress every few seconds, and at the beginning and end of each part."""
+    last = 0.0
+
+    def moved(name: str, done: int, total: int | None) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if done in (0, total) or now - last >= LINE_EVERY_S:
+            last = now
+            console.print(f"{name}  {done}" if total is None else f"{name}  {done}/{total}", soft_wrap=True)
+
+    return moved
+
+
+def _print(figures: dict[str, Any]) -> None:
+    table = Table("set", "items", "accuracy", "checked", "right if checked", "ECE", "sure if unchecked", "targets")
+    for one in figures["sets"]:
+        missed = [name for name, target in one["targets"].items() if target["reached"] is False]
+        table.add_row(
+            one["name"],
+            str(one["num_items"]),
+            _percent(one["accuracy"]),
+            _percent(one["share_checked"]),
+            _percent(one["accuracy_checked"]),
+            "-" if one["ece"] is None else f"{one['ece']:.3f}",
+            _percent(one["share_sure"]),
+            f"missed: {', '.join(missed)}" if missed else "reached",
+        )
+    Console().print(table)
+    if figures["skipped"]:
+        Console().print(f"skipped, because the folder has no such rows: {', '.join(figures['skipped'])}")
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
