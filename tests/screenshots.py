@@ -68,7 +68,7 @@ async def make(folder: Path) -> None:
                     }.items():
                         await page.fill(f"[name='{name}']", text)
                     await page.get_by_role("button", name="Judge").click()
-                    await page.wait_for_selector("#verdict")
+                    await page.wait_for_selector("#result-verdict")
                     await page.screenshot(path=folder / "playground.png", full_page=True, clip={**TOP, "height": 1430})
 
                 await browser.visit(visit, viewport={"width": 1100, "height": 900})

@@ -142,7 +142,7 @@ class _Playground:
         asked = _request_of(form)
         code = code_of(
             asked,
-            url=str(request.base_url).rstrip("/"),
+            url=self._site.url(request),
             model=self._service.judge.profile.name,
             needs_key=viewer.key is not None,
         )
@@ -159,7 +159,7 @@ class _Playground:
         may_read = self._records_path is not None and viewer.may("read")
 
         def result_of(judgment: Judgment) -> dict[str, Any]:
-            view = JudgmentView(judgment, request={"responses": asked.responses})
+            view = JudgmentView(judgment, request={"responses": asked.responses}, id="result-")
             return {"view": view, "record": f"{self._records_path}/{judgment.id}" if may_read else None}
 
         if _wants_stream(request):
