@@ -19,6 +19,7 @@ from tirjudge_server import batch, dialects, native, reloading, reranking, rewar
 from tirjudge_server.access import Access, needs
 from tirjudge_server.chat_models import NO_MODELS, ChatModels
 from tirjudge_server.dialects import DIALECTS, DialectSettings
+from tirjudge_server.examples import EXAMPLES
 from tirjudge_server.openai import routes as openai
 from tirjudge_server.openai.filestore import FileQuota
 from tirjudge_server.openapi import Tag, describe
@@ -115,6 +116,7 @@ def create_app(
     describe(
         app,
         requests,
+        examples=_examples(names),
         streams=openai.STREAMS,
         functions=functions,
         has_checks=service.judge.checks is not None,
@@ -143,6 +145,12 @@ def _add_pages(
     app.include_router(entrance.router(site))
     if runs is not None:
         app.include_router(run_pages.router(site, folder=runs))
+
+
+def _examples(names: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Path -> title of an example -> body. A dialect may share the path of a native endpoint."""
+    foreign = dialects.examples_of(names)
+    return {path: {**EXAMPLES.get(path, {}), **foreign.get(path, {})} for path in (*EXAMPLES, *foreign)}
 
 
 Endpoints = tuple[str, Tag, APIRouter, Mapping[Any, type[BaseModel]]]
