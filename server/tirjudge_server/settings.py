@@ -164,8 +164,7 @@ class ServerSettings:
     public_url: Annotated[
         str | None,
         Option(
-            envvar="TIRJUDGE_PUBLIC_URL",
-            help="URL at which browsers reach the server, such as that of a TLS proxy; default: that of each request.",
+            help="URL at which browsers reach the server, such as that of a TLS proxy; default: that of each request."
         ),
     ] = None
     max_connections: MaxConnections = None
