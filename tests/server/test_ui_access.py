@@ -129,7 +129,8 @@ async def test_a_link_on_another_site_opens_a_page_for_a_reader_with_a_session(
 
     @other.get("/")
     async def link(to: str) -> Response:
-        return HTMLResponse(f'<!DOCTYPE html><html lang="en"><title>Other</title><a href="{to}">link</a></html>')
+        head = '<!DOCTYPE html><html lang="en"><title>Other</title><link rel="icon" href="data:,">'
+        return HTMLResponse(f'{head}<a href="{to}">link</a></html>')
 
     guarded = app_of(access)
     guarded.add_middleware(BrowserCheck, hosts=None, has_keys=lambda: True, is_page=is_page)
