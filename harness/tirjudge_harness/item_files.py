@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from tirjudge.http.protocol import parse_json, problem_of
 from tirjudge_harness.examples import Example
-from tirjudge_harness.items import JudgeItem, JudgeSettings, Task, numbered_lines, read_tasks
+from tirjudge_harness.items import InputError, JudgeItem, JudgeSettings, Task, numbered_lines, read_tasks
 from tirjudge_harness.row_files import is_row_file
 
 
@@ -37,7 +37,12 @@ def read_item_file(path: Path, *, settings: JudgeSettings) -> ItemFile:
     from tirjudge_harness.own_data.loading import load_own
     from tirjudge_harness.own_data.preview import mapping_lines
 
-    own = load_own(path, needs_labels=False)
+    try:
+        own = load_own(path, needs_labels=False)
+    except InputError as error:
+        if "-column" not in str(error):
+            raise
+        raise InputError(f"{error}. Only `tirjudge bench run --data` has these options") from error
     tasks, problems = [], [str(row) for row in own.bad_rows]
     for one in own.examples:
         item = _item_of(one)

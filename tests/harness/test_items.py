@@ -124,6 +124,13 @@ def test_own_columns_become_items_with_and_without_labels(
     assert read.meaning
 
 
+def test_options_for_columns_are_those_of_runs(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("prompt,first text,second text\np,x,y\n")
+    with pytest.raises(InputError, match=r"--response-column.*Only `tirjudge bench run --data` has these options"):
+        read_item_file(path, settings=JudgeSettings())
+
+
 def test_an_invalid_row_of_own_columns_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("prompt,chosen,rejected\np,good,bad\nq,,bad\n")
