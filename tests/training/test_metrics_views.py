@@ -289,6 +289,8 @@ def test_plots_are_reproducible(tmp_path: Path) -> None:
     svg = (tmp_path / "a" / "sampling.svg").read_bytes()
     assert b"draws a step" in svg
     assert svg == (tmp_path / "b" / "sampling.svg").read_bytes()
+    steps = re.findall(rb">([\d.]+)</text>", svg.partition(b"matplotlib.axis_1")[2].partition(b"matplotlib.axis_2")[0])
+    assert [float(step) for step in steps] == [1, 2]
 
 
 def test_plot_of_a_folder_without_a_run_is_a_one_line_error(run: Path, tmp_path: Path) -> None:

@@ -59,8 +59,8 @@ def load_own(
         parts: parts of a folder, such as `test`. Empty: the only part.
         given: columns that the user named.
         columns: the mapping of an earlier run. None: it is found.
-        needs_labels: whether rows without a label are left out. False: also if the meaning of the labels is not clear, the
-            rows are examples without a right response.
+        needs_labels: whether rows without a label are left out, and unclear labels are an error. False: these rows are
+            examples without a right response.
 
     Raises:
         InputError: the file cannot be read, the meaning of a column is not clear, or no row is valid.
