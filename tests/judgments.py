@@ -77,6 +77,12 @@ def build_rollout(
     return RolloutRecord(order=list(order), turns=list(turns), stop_reason=stop_reason, verdict=verdict)
 
 
+def without_times(rollout: RolloutRecord) -> RolloutRecord:
+    """The rollout without the durations of its turns, for comparison with another one."""
+    turns = [turn.model_copy(update={"engine_ms": None, "tool_ms": None}) for turn in rollout.turns]
+    return rollout.model_copy(update={"turns": turns})
+
+
 def build_verdict(
     status: Status = "decided",
     *,

@@ -15,7 +15,10 @@ from typing import Any
 import httpx2
 
 from tests.browser import shared_browser
+from tests.runs import Pair, write_pairs
 from tests.servers import scripted_service, serve_async, shared_sandbox
+from tirjudge.types import Outcome
+from tirjudge_harness.reports.pages.indexing import index_run
 from tirjudge_server.app import create_app
 from tirjudge_server.records.record import versions_of
 from tirjudge_server.records.store import open_records
@@ -52,7 +55,9 @@ async def make(folder: Path) -> None:
         versions = versions_of(service.judge, fingerprint="0" * 16, isolation=service.isolation)
         async with open_records(str(Path(state) / "records.db"), versions=versions) as records:
             service.records = records
-            async with serve_async(create_app(service, records=records)) as url:
+            runs = Path(state) / "runs"
+            _write_run(runs / "judgebench")
+            async with serve_async(create_app(service, records=records, runs=runs)) as url:
                 judged = await _judge(url)
 
                 async def visit(page: Any) -> None:
@@ -68,10 +73,30 @@ async def make(folder: Path) -> None:
                     }.items():
                         await page.fill(f"[name='{name}']", text)
                     await page.get_by_role("button", name="Judge").click()
-                    await page.wait_for_selector("#verdict")
+                    await page.wait_for_selector("#result-verdict")
                     await page.screenshot(path=folder / "playground.png", full_page=True, clip={**TOP, "height": 1430})
+                    await page.goto(f"{url}/ui/runs/report/judgebench")
+                    await page.screenshot(path=folder / "run.png", full_page=True, clip={**TOP, "height": 1000})
 
                 await browser.visit(visit, viewport={"width": 1100, "height": 900})
+
+
+def _write_run(folder: Path) -> None:
+    """Write a run with all kinds of results, and its index."""
+    outcomes = (Outcome.OK, Outcome.OK, Outcome.ERROR, None)
+    subsets = ("knowledge", "reasoning", "math", "coding")
+    pairs = [
+        Pair(
+            id=f"pair-{number}",
+            subset=subsets[number % 4],
+            named=((0, 0), (0, 0), (0, 1), (0, 0), (1, 1))[number % 5],
+            outcome=outcomes[number % 4],
+            probability=0.6 + 0.1 * (number % 4),
+        )
+        for number in range(200)
+    ]
+    write_pairs(folder, pairs)
+    index_run(folder, with_texts=False)
 
 
 async def _judge(url: str) -> str:

@@ -33,7 +33,7 @@ def judge(
         list[str],
         typer.Argument(
             metavar="FILE | PROMPT FILE...",
-            help="With --out: a JSONL file (.jsonl or .jsonl.gz) with id, prompt, responses, and optionally label. "
+            help="With --out: a file of items (.jsonl, .csv, .tsv, .parquet, or a .json list, optionally .gz). "
             "Without --out: one JSON request, or a prompt (a text or a file) and one file per response. - is standard input.",
         ),
     ],
@@ -70,11 +70,13 @@ def judge(
         tirjudge judge "Write two words." a.txt b.txt    # print the verdict with its programs
         tirjudge judge request.json --json               # a JSON request; print the judgment as JSON
         tirjudge judge items.jsonl --out judged.jsonl    # judge a file of items, and print a summary
+        tirjudge judge pairs.csv --out -                 # own columns; judgments to standard output
     """
     from json import dumps
 
     from rich.console import Console
 
+    from tirjudge_harness.item_files import is_item_file
     from tirjudge_harness.items import InputError, JudgeSettings
     from tirjudge_harness.judging import judge_file
     from tirjudge_harness.progress import run_resumable
@@ -82,8 +84,7 @@ def judge(
     from tirjudge_harness.summary import problems_of, summary_table
 
     settings = JudgeSettings(mode=mode, **asking.fields)
-    is_items = len(inputs) == 1 and inputs[0].endswith((".jsonl", ".jsonl.gz"))
-    if out is None and is_items:
+    if out is None and len(inputs) == 1 and is_item_file(inputs[0]):
         raise InputError(f"{inputs[0]} is a file of items; give --out FILE, or --out - for standard output")
     if out is None:
         given = {"--limit": limit, "--min-accuracy": min_accuracy, "--max-error-rate": max_error_rate}
@@ -92,7 +93,7 @@ def judge(
         _judge_one(inputs, settings=settings, opening=judge_options.opened(tools=asking.tools), full=full, json=json)
         return
     if len(inputs) > 1:
-        raise InputError("--out: give one JSONL file of items; without --out, a prompt and responses are judged once")
+        raise InputError("--out: give one file of items; without --out, a prompt and responses are judged once")
     stored = None if str(out) == STDIN else out
     if json and stored is None:
         raise InputError(

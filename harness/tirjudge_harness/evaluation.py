@@ -100,15 +100,14 @@ def evaluate(
 
     orders, counting = benchmark.rule(protocol, mode=mode)
     marks: list[ComparisonScore] = []
-    unforced_marks: list[ComparisonScore] = []
-    without_forced = replace(counting, no_verdict=benchmark.official_for(mode).counting.no_verdict)
+    counted: list[tuple[JudgedExample, list[tuple[int, ...]]]] = []
     missing = 0
     for one in judged:
         scorable = [pair for pair in benchmark.compared(one.outline, one.mode) if _is_scorable(one, pair)]
         enough = [pair for pair in scorable if _is_enough(one, pair, orders=orders, votes=protocol.votes)]
         earned = marks_of(one, compared=enough, counting=counting)
         marks += earned
-        unforced_marks += marks_of(_unforced(one), compared=enough, counting=without_forced)
+        counted.append((one, enough))
         missing += len(scorable) - len(earned)
     if missing and not marks and any(one.decisions for one in judged):
         shows = "two opposite orders" if orders == "both" else "one order"
@@ -119,6 +118,11 @@ def evaluate(
     found = [one for one in judged if one.decisions]
     counts = _counts(marks, judged=judged, missing=missing)
     sheet = sheet_of(benchmark, marks)
+    unforced_marks: list[ComparisonScore] = []
+    if counts.forced:
+        without_forced = replace(counting, no_verdict=benchmark.official_for(mode).counting.no_verdict)
+        for one, enough in counted:
+            unforced_marks += marks_of(_unforced(one), compared=enough, counting=without_forced)
     return Evaluation(
         figures=figures_of(sheet, marks, found),
         unforced=figures_of(sheet, unforced_marks, list(map(_unforced, found))) if counts.forced else [],

@@ -1,4 +1,4 @@
-"""Read the input of `tirjudge judge`: JSONL lines with `id`, `prompt`, `responses`, and optionally `label`.
+"""Read items as JSON lines with `prompt`, `responses`, and optionally `id`, `label` and `reference`.
 
 An invalid line is reported with its problem and does not stop the other lines.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 import gzip
 import hashlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -45,9 +46,12 @@ class JudgeItem(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    id: ItemId
+    id: ItemId = ""
+    """Omitted: a hash of the texts, with a suffix such as `#2` for a repetition."""
     prompt: Text | list[ChatMessage]
     responses: list[Text]
+    reference: Text | None = None
+    """A reference answer that the judge sees. None: no reference."""
     label: Annotated[StrictInt, Field(ge=0)] | None = None
     """Index of the best response. None: unknown, or not unique; the item is judged but not scored."""
 
@@ -61,8 +65,9 @@ class JudgeItem(BaseModel):
 
     @property
     def sha256(self) -> str:
-        """Hash of the prompt and the responses, 16 hex digits."""
-        return hashlib.sha256(self.model_dump_json(include={"prompt", "responses"}).encode()).hexdigest()[:16]
+        """Hash of the prompt, the responses and the reference if there is one, 16 hex digits."""
+        fields = {"prompt", "responses"} | (set() if self.reference is None else {"reference"})
+        return hashlib.sha256(self.model_dump_json(include=fields).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +122,7 @@ class JudgeSettings:
                 "mode": self.mode or default_mode(len(item.responses)),
                 "prompt": item.prompt,
                 "responses": item.responses,
+                "reference": item.reference,
                 "tools": self.tools,
                 "orders": self.orders,
                 "votes": self.votes,
@@ -162,7 +168,7 @@ def read_tasks(path: Path, *, settings: JudgeSettings) -> tuple[list[Task], list
     line_of: dict[ItemId, int] = {}
     for number, line in numbered_lines(path):
         try:
-            item = JudgeItem.model_validate(parse_json(line))
+            item = _with_id(JudgeItem.model_validate(parse_json(line)), taken=line_of)
             tasks.append(Task(item=item, request=settings.request(item)))
         except ValidationError as error:
             bad.append(BadLine(number=number, problem=problem_of(error).message))
@@ -176,6 +182,17 @@ def read_tasks(path: Path, *, settings: JudgeSettings) -> tuple[list[Task], list
     if not tasks and not bad:
         raise InputError(f"{path}: the file is empty")
     return tasks, bad
+
+
+def _with_id(item: JudgeItem, *, taken: Container[ItemId]) -> JudgeItem:
+    """Return an item with an id that no earlier item without an id has."""
+    if "id" in item.model_fields_set:
+        return item
+    numbers = count(2)
+    id = item.sha256
+    while id in taken:
+        id = f"{item.sha256}#{next(numbers)}"
+    return item.model_copy(update={"id": id})
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -12,7 +12,8 @@ from rich.console import Console
 
 from tirjudge.errors import TirjudgeError
 from tirjudge.types import JudgeRequest, Judgment
-from tirjudge_harness.items import JudgeSettings, Task, check_bad_rows, read_tasks
+from tirjudge_harness.item_files import read_item_file
+from tirjudge_harness.items import JudgeSettings, Task, check_bad_rows
 from tirjudge_harness.judges import OpenJudge
 from tirjudge_harness.output import Output
 from tirjudge_harness.pacing import Pace
@@ -49,9 +50,11 @@ async def judge_file(
         InputError: the input cannot be read, too many lines are invalid, or the output belongs to another run.
         RunStopped: the judge is unavailable, or the disk is full.
     """
-    every, bad = read_tasks(path, settings=settings)
-    lines = [f"{path}, line {line.number}: {line.problem}" for line in bad]
-    print_some(lines, console=console, rest=f"more invalid lines in {path}")
+    read = read_item_file(path, settings=settings)
+    every, bad = read.tasks, read.problems
+    for line in read.meaning:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    print_some(bad, console=console, rest=f"more invalid lines in {path}")
     check_bad_rows(len(bad), num_valid=len(every), max_error_rate=max_error_rate)
     tasks = every[:limit]
     async with AsyncExitStack() as stack:

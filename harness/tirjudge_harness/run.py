@@ -188,14 +188,18 @@ class BenchmarkRun:
         ]
 
 
-def load_run(path: Path) -> BenchmarkRun:
+def load_run(path: Path, *, with_texts: bool = True) -> BenchmarkRun:
     """Load a run folder, complete or not.
+
+    Args:
+        path: the folder.
+        with_texts: as for `read_judgments`.
 
     Raises:
         InputError: not a run folder, or the folder is damaged.
     """
     manifest, planned = read_manifest(path), read_plan(path)
-    judgments, failures = read_judgments(path)
+    judgments, failures = read_judgments(path, with_texts=with_texts)
     judged = [one for plan in planned if (one := judged_of(plan, judgments, manifest=manifest)) is not None]
     keys = {asked.key for plan in planned for asked in plan.asked}
     return BenchmarkRun(

@@ -17,10 +17,20 @@ from typing import Any, Generic, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from tirjudge.durable import Journal, StorageError, parse_lines, refuse_other_run, whole_lines, write_file
+from tirjudge.durable import (
+    Journal,
+    StorageError,
+    iterate_lines,
+    parse_lines,
+    parsed_lines,
+    refuse_other_run,
+    whole_lines,
+    write_file,
+)
 from tirjudge.errors import TirjudgeError
 from tirjudge.types import Judgment
 from tirjudge_harness.items import InputError
+from tirjudge_harness.textless import TextlessTurns
 
 JOURNAL = "journal.jsonl"
 FAILURES = "failures.jsonl"
@@ -166,16 +176,21 @@ class JudgmentStore(RunStore[StoredAnswer]):
         await self._failures.add(Failure(key=key, error=error, at=int(time.time())))
 
 
-def read_judgments(folder: Path) -> tuple[dict[str, Judgment], list[Failure]]:
+def read_judgments(folder: Path, *, with_texts: bool = True) -> tuple[dict[str, Judgment], list[Failure]]:
     """Read the judgments of a folder by key, and the most recent failure of each request without a judgment.
 
     The folder of a running command can be read.
 
+    Args:
+        folder: the folder of the run.
+        with_texts: whether the judgments have the texts of their turns. Statistics need none.
+
     Raises:
         StorageError: a file is damaged or cannot be read.
     """
-    answers = parse_lines(whole_lines(folder / JOURNAL), model=StoredAnswer, path=folder / JOURNAL)
-    judgments = {answer.key: answer.judgment for answer in answers}
+    answers = parsed_lines(iterate_lines(folder / JOURNAL), model=StoredAnswer, path=folder / JOURNAL)
+    kept = (lambda judgment: judgment) if with_texts else TextlessTurns().without_texts
+    judgments = {answer.key: kept(answer.judgment) for answer in answers}
     failures = parse_lines(whole_lines(folder / FAILURES), model=Failure, path=folder / FAILURES)
     return judgments, list({failure.key: failure for failure in failures if failure.key not in judgments}.values())
 

@@ -14,7 +14,7 @@ import os
 import shutil
 import stat
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -351,7 +351,22 @@ def whole_lines(path: Path) -> list[bytes]:
         raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def parse_lines(lines: Sequence[bytes], *, model: type[Line], path: Path) -> list[Line]:
+def iterate_lines(path: Path) -> Iterator[bytes]:
+    """Yield the lines of `whole_lines` without reading the whole file at once. Raises StorageError as it does."""
+    try:
+        if path.exists():
+            with path.open("rb") as file:
+                yield from (line[:-1] for line in file if line.endswith(b"\n"))
+    except OSError as error:
+        raise StorageError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def parse_lines(lines: Iterable[bytes], *, model: type[Line], path: Path) -> list[Line]:
+    """Return the objects of `parsed_lines`. Arguments and errors are the same."""
+    return list(parsed_lines(lines, model=model, path=path))
+
+
+def parsed_lines(lines: Iterable[bytes], *, model: type[Line], path: Path) -> Iterator[Line]:
     """Parse each line of a file as JSON of a pydantic model.
 
     Args:
@@ -362,15 +377,13 @@ def parse_lines(lines: Sequence[bytes], *, model: type[Line], path: Path) -> lis
     Raises:
         StorageError: a line is not valid. The message names the file and the line.
     """
-    found: list[Line] = []
     for number, line in enumerate(lines, start=1):
         try:
-            found.append(model.model_validate_json(line))
+            yield model.model_validate_json(line)
         except ValidationError as error:
             raise StorageError(
                 f"{path}: line {number} is not a valid record; restore that file, remove it, or give another --out"
             ) from error
-    return found
 
 
 # Run configurations -----------------------------------------------------------------------------------------------------

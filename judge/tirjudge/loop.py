@@ -184,8 +184,9 @@ class _Rollout:
             result = ToolResult(outcome=Outcome.REFUSED, error=call.problem)
         else:
             tool = next(tool for tool in spec.tools if tool.name == call.tool)
-            running = tool.run(call.source, context=spec.context)
+            running, started = tool.run(call.source, context=spec.context), perf_counter()
             result = await until(spec.deadline.forces_at, running) or OUT_OF_TIME
+            result = result if result.wall_s else replace(result, wall_s=perf_counter() - started)
         num_left = max(0, self.end - len(self.ids) - len(turn.completion.token_ids))
         num_tokens = min(spec.profile.observation_tokens, num_left)
         output, ids = await encode_observation(

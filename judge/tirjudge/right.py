@@ -154,6 +154,8 @@ def choice_of(decision: Decision) -> int | None:
 
 
 def _majority(votes: Sequence[Decision]) -> int | None:
+    if len(votes) == 1:  # most runs have one vote
+        return choice_of(votes[0])
     counted = Counter(choice for vote in votes if (choice := choice_of(vote)) is not None).most_common(2)
     if not counted:
         return None

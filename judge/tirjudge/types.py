@@ -232,6 +232,11 @@ class Completion:
     counted: TokenUsage | None = None
     """Token counts reported by the endpoint. None: count the ids instead."""
 
+    @property
+    def num_generated(self) -> int | None:
+        """Number of generated tokens. None: the endpoint does not report it."""
+        return len(self.token_ids) if self.counted is None else self.counted.completion
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolCall:
@@ -258,7 +263,7 @@ class ToolResult:
     error: str | None = None
     """Last line of the error, at most 500 characters. None: the call succeeded."""
     wall_s: float = 0.0
-    """Wall time from the start of the call to its end, in seconds."""
+    """Wall time from the start of the call to its end, in seconds. 0: not measured by the tool; then the loop measures it."""
     queue_s: float = 0.0
     """Time spent waiting for a free slot, in seconds; not part of `wall_s`."""
 
@@ -331,6 +336,9 @@ class Turn:
             is_thought=self.is_thought,
             calls=[] if self.program is None else list(self.program.calls),
             in_process=[] if self.program is None else list(self.program.in_process),
+            num_tokens=self.completion.num_generated,
+            engine_ms=round(1000 * self.engine_s, 3),
+            tool_ms=None if self.result is None else round(1000 * self.result.wall_s, 3),
         )
 
     @property
@@ -936,6 +944,13 @@ class TurnRecord(Wire):
     """Function calls of the program, in the order they ended. Empty is omitted from JSON."""
     in_process: list[str] = Field(default_factory=list, exclude_if=lambda ways: not ways)
     """Each way in which the program executed the text of a response in its own process. Empty is omitted from JSON."""
+    num_tokens: int | None = Field(default=None, exclude_if=is_none)
+    """Number of tokens that the model generated. None (omitted from JSON): not known, as in older judgments."""
+    engine_ms: float | None = Field(default=None, exclude_if=is_none)
+    """Time until the engine returned the text, in milliseconds, including its queue. None (omitted from JSON): not known."""
+    tool_ms: float | None = Field(default=None, exclude_if=is_none)
+    """Duration of the tool call in milliseconds, without its wait for a free slot. None (omitted from JSON): no call, or not
+    known."""
 
     @property
     def was_called(self) -> bool:

@@ -103,6 +103,8 @@ def rollout_verdict(vote: Vote, *, mode: Mode) -> RolloutVerdict | None:
 
 def majority(choices: Sequence[int | None]) -> int | None:
     """Return the choice with strictly the most votes; None if the lead is shared or every vote abstained."""
+    if len(choices) == 1:  # most judgments have one vote
+        return choices[0]
     counted = Counter(choice for choice in choices if choice is not None).most_common(2)
     if not counted or (len(counted) == 2 and counted[0][1] == counted[1][1]):
         return None

@@ -12,8 +12,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from tirjudge.turn_costs import shown_ms
 from tirjudge.types import label_of
-from tirjudge_pages.judgment import MAX_ITEMS, MAX_RAW_CHARS, json_text, program_pieces, reasoning_of
+from tirjudge_pages.judgment import MAX_ITEMS, MAX_RAW_CHARS, json_text
 from tirjudge_pages.untrusted import shown_text, shown_time
 
 _STATIC = resources.files("tirjudge_pages").joinpath("static")
@@ -113,8 +114,7 @@ def _environment() -> Environment:
     }
     environment.filters |= {
         "json": json_text,
-        "program": program_pieces,
-        "reasoning": reasoning_of,
+        "ms": shown_ms,
         "shown": shown_text,
         "time": shown_time,
     }

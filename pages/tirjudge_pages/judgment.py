@@ -1,4 +1,4 @@
-"""The page of a judgment: what is computed for display. Every list is bounded, and says how much is left out."""
+"""A judgment on a page: what is computed for display. Every list is bounded, and says how much is left out."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 from tirjudge.http.protocol import JudgmentRecord
 from tirjudge.right import differ, is_flipped
+from tirjudge.turn_costs import generation_cost
 from tirjudge.types import (
     CallRecord,
     ChatMessage,
@@ -22,7 +23,7 @@ from tirjudge.types import (
     prompt_text,
 )
 from tirjudge_pages.pieces import TextPiece, code_pieces, different_pieces
-from tirjudge_pages.untrusted import shown_text
+from tirjudge_pages.untrusted import MAX_CHARS, shown_text
 
 MAX_TURNS = 100
 """Maximum number of turns on a page, over all rollouts."""
@@ -88,6 +89,45 @@ class OrderShown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TurnView:
+    """A turn with what a page shows of it."""
+
+    turn: TurnRecord
+    rollout: int
+    """Index of its rollout in the judgment."""
+    index: int
+    """Index of the turn in its rollout."""
+    prefix: str = ""
+    """Beginning of the ids of elements, as in `JudgmentView`."""
+    max_chars: int = MAX_CHARS
+    """Maximum length of a text, in characters."""
+
+    @property
+    def id(self) -> str:
+        """Id of its element."""
+        return f"{self.prefix}turn-{self.rollout}-{self.index}"
+
+    @property
+    def cost(self) -> str:
+        """Tokens and duration of its text. Empty: not known."""
+        return generation_cost(self.turn)
+
+    @property
+    def reasoning(self) -> str:
+        """Its text without the program, which is shown separately."""
+        text, code = self.turn.text.strip().removesuffix("```output").rstrip(), self.turn.code
+        if code is None:
+            return text
+        before, opened, rest = text.rpartition("```python")
+        return before.rstrip() if opened and rest.strip().removesuffix("```").strip() == code.strip() else text
+
+    @property
+    def program(self) -> list[TextPiece]:
+        """Its program in pieces by its syntax. Empty: no program."""
+        return [] if self.turn.code is None else code_pieces(self.turn.code, max_chars=self.max_chars)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
     """A probability."""
 
@@ -97,14 +137,18 @@ class Bar:
 
 
 class JudgmentView:
-    """A judgment with what the page shows of it.
+    """A judgment with what a page shows of it.
 
     Args:
         judgment: The judgment.
         request: Fields of the request that are known. An empty mapping: the texts are not known.
-        audit: State of the record. None: the judgment comes from a file.
+        audit: State of the record. None: the judgment is not on record, or the page does not show it.
         created_ms: Time of the record. None: the time of the judgment.
         title: Name of the judgment on the page. None: its id.
+        responses: Index that each response has on the page, if the request has some of the responses of an item only. None:
+            its index in the request.
+        id: Beginning of the ids of elements. Empty: the page shows one judgment.
+        max_chars: Maximum length of a text of a turn, in characters.
     """
 
     def __init__(
@@ -115,6 +159,9 @@ class JudgmentView:
         audit: AuditState | None = None,
         created_ms: int | None = None,
         title: str | None = None,
+        responses: Sequence[int] | None = None,
+        id: str = "",
+        max_chars: int = MAX_CHARS,
     ) -> None:
         self.judgment = judgment
         self.request = request
@@ -122,6 +169,9 @@ class JudgmentView:
         self.created_ms = judgment.created * 1000 if created_ms is None else created_ms
         self.title = title or judgment.id
         self.flipped = is_flipped(judgment)
+        self.id = id
+        self._shown_as = responses
+        self._max_chars = max_chars
 
     @classmethod
     def of_record(cls, record: JudgmentRecord) -> Self:
@@ -139,6 +189,16 @@ class JudgmentView:
         )
         return cls(record.judgment, request=record.request, audit=audit, created_ms=record.created_ms)
 
+    def name(self, response: int) -> str:
+        """Return the letter of a response on the page. `?`: the judgment names a response that the item lacks."""
+        if self._shown_as is None:
+            return label_of(response)
+        return label_of(self._shown_as[response]) if response < len(self._shown_as) else "?"
+
+    def names(self, responses: Sequence[int]) -> str:
+        """Return the letters of responses, at most `MAX_ITEMS`."""
+        return ", ".join(map(self.name, responses[:MAX_ITEMS]))
+
     @property
     def verdict(self) -> Verdict:
         """The verdict."""
@@ -154,7 +214,7 @@ class JudgmentView:
             return "Tie"
         if verdict.best is None:
             return f"Score {verdict.label}"
-        return f"Response {label_of(verdict.best)} is {'better' if self.num_responses == 2 else 'best'}"
+        return f"Response {self.name(verdict.best)} is {'better' if self.num_responses == 2 else 'best'}"
 
     @property
     def num_responses(self) -> int:
@@ -191,7 +251,7 @@ class JudgmentView:
         if self.judgment.mode is Mode.POINTWISE and self.num_responses == 1:
             return self._score_bars()
         chances = list(verdict.probabilities or ())[:MAX_ITEMS]
-        return [Bar(label=f"Response {label_of(index)}", value=p) for index, p in enumerate(chances)]
+        return [Bar(label=f"Response {self.name(index)}", value=p) for index, p in enumerate(chances)]
 
     def _score_bars(self) -> list[Bar]:
         """The mean distribution of the scores over the rollouts that have one."""
@@ -224,20 +284,22 @@ class JudgmentView:
         )
 
     @cached_property
-    def timeline(self) -> list[tuple[int, RolloutRecord, list[tuple[int, TurnRecord]]]]:
-        """Index of a rollout, the rollout, and its turns with their indexes. At most `MAX_TURNS` turns and `MAX_ITEMS`
-        rollouts in all."""
+    def timeline(self) -> list[tuple[RolloutRecord, list[TurnView]]]:
+        """The rollouts with their turns. At most `MAX_TURNS` turns and `MAX_ITEMS` rollouts in all."""
         left, found = MAX_TURNS, []
-        for index, rollout in enumerate(self.judgment.rollouts[:MAX_ITEMS]):
-            turns = list(enumerate(rollout.turns[:left]))
+        for number, rollout in enumerate(self.judgment.rollouts[:MAX_ITEMS]):
+            turns = [
+                TurnView(turn=turn, rollout=number, index=index, prefix=self.id, max_chars=self._max_chars)
+                for index, turn in enumerate(rollout.turns[:left])
+            ]
             left -= len(turns)
-            found.append((index, rollout, turns))
+            found.append((rollout, turns))
         return found
 
     @property
     def num_turns_left_out(self) -> int:
         """Number of turns that the timeline does not have."""
-        return sum(len(r.turns) for r in self.judgment.rollouts) - sum(len(turns) for _, _, turns in self.timeline)
+        return sum(len(r.turns) for r in self.judgment.rollouts) - sum(len(turns) for _, turns in self.timeline)
 
     def cited(self, rollout: int, turn: int, call: int) -> CallRecord | None:
         """Return a function call that a claim cites. None: the calls are erased."""
@@ -250,20 +312,6 @@ class JudgmentView:
     def raw(self) -> str:
         """The request and the judgment as JSON."""
         return json_text({"request": dict(self.request), "judgment": self.judgment.model_dump(mode="json")}, indent=1)
-
-
-def reasoning_of(turn: TurnRecord) -> str:
-    """Return the text of a turn without the program, which is shown separately."""
-    text = turn.text.strip().removesuffix("```output").rstrip()
-    if turn.code is None:
-        return text
-    before, opened, rest = text.rpartition("```python")
-    return before.rstrip() if opened and rest.strip().removesuffix("```").strip() == turn.code.strip() else text
-
-
-def program_pieces(turn: TurnRecord) -> list[TextPiece]:
-    """Return the program of a turn in pieces by its syntax. Empty: no program."""
-    return [] if turn.code is None else code_pieces(turn.code)
 
 
 def json_text(value: Any, *, indent: int | None = None) -> str:

@@ -40,15 +40,15 @@ class TextPiece(NamedTuple):
     """Class of the style sheet. Empty: none. `differs`: the other text lacks this piece."""
 
 
-def code_pieces(code: str) -> list[TextPiece]:
+def code_pieces(code: str, *, max_chars: int = MAX_CHARS) -> list[TextPiece]:
     """Return Python code in pieces by its syntax. Long code and code with long lines is one piece.
 
     >>> code_pieces("x = 1")[-1]
     TextPiece(text='1', style='m')
     """
-    text = shown_text(code)
+    text = shown_text(code, max_chars)
     lines = text.split("\n")
-    if len(code) > MAX_CHARS or any(len(line) > MAX_LINE_CHARS for line in lines):
+    if len(code) > max_chars or any(len(line) > MAX_LINE_CHARS for line in lines):
         return [TextPiece(text, "")]
     # The lexer takes quadratic time on lines of blanks.
     text = "\n".join(line.rstrip() for line in lines)

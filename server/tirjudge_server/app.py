@@ -19,6 +19,7 @@ from tirjudge_server import batch, dialects, native, reloading, reranking, rewar
 from tirjudge_server.access import Access, needs
 from tirjudge_server.chat_models import NO_MODELS, ChatModels
 from tirjudge_server.dialects import DIALECTS, DialectSettings
+from tirjudge_server.examples import EXAMPLES
 from tirjudge_server.openai import routes as openai
 from tirjudge_server.openai.filestore import FileQuota
 from tirjudge_server.openapi import Tag, describe
@@ -27,7 +28,7 @@ from tirjudge_server.records.store import Records
 from tirjudge_server.service import JudgeService
 from tirjudge_server.telemetry.instrumenting import instrument_app
 from tirjudge_server.telemetry.metrics import ServerMetrics
-from tirjudge_server.ui import PageSite, entrance, judgments, playground
+from tirjudge_server.ui import PageSite, entrance, is_page, judgments, playground
 from tirjudge_server.ui import runs as run_pages
 from tirjudge_web.body_budget import NUM_LARGEST, BodyBudget
 from tirjudge_web.browser_check import AllowedHosts, BrowserCheck
@@ -59,6 +60,7 @@ def create_app(
     tracing: Tracing | None = None,
     hosts: AllowedHosts | None = None,
     runs: Path | None = None,
+    public_url: str | None = None,
 ) -> FastAPI:
     """Create the application around an open judge. The caller closes the judge and the records.
 
@@ -77,6 +79,7 @@ def create_app(
         tracing: traces requests and judgments; None: no traces.
         hosts: host names by which callers may reach the server; None: any.
         runs: folder of benchmark runs to show on pages; None: no such pages.
+        public_url: URL at which clients reach the server, without a slash at the end; None: that of each request.
 
     Raises:
         ValueError: a dialect does not exist.
@@ -85,7 +88,9 @@ def create_app(
     metrics = metrics or ServerMetrics(service, fallbacks=settings.fallbacks)
     app = FastAPI(title="tirjudge", version=version("tirjudge"), lifespan=_watching(service), **BARE)
     app.add_middleware(BodyBudget, max_bytes=NUM_LARGEST * max_body_bytes)
-    app.add_middleware(BrowserCheck, hosts=hosts, has_keys=lambda: access is not None and access.is_guarded)
+    app.add_middleware(
+        BrowserCheck, hosts=hosts, has_keys=lambda: access is not None and access.is_guarded, is_page=is_page
+    )
     instrument_app(app, service=service, metrics=metrics, tracing=tracing)
     app.add_middleware(CallerIdentity)
     answer_errors(app)
@@ -104,12 +109,14 @@ def create_app(
     for scope, tag, routes, _ in groups:
         app.include_router(routes, dependencies=[Depends(needs(scope))], tags=[tag])
     app.include_router(_state(service, records=records))
-    _add_pages(app, service, access=access, records=records, runs=runs, max_body_bytes=max_body_bytes)
+    site = PageSite(access=access, public_url=public_url)
+    _add_pages(app, site, service, records=records, runs=runs, max_body_bytes=max_body_bytes)
     requests = {path: model for *_, posted in groups for path, model in posted.items()}
     functions = [function.name for function in service.judge.functions]
     describe(
         app,
         requests,
+        examples=_examples(names),
         streams=openai.STREAMS,
         functions=functions,
         has_checks=service.judge.checks is not None,
@@ -121,15 +128,14 @@ def create_app(
 
 def _add_pages(
     app: FastAPI,
+    site: PageSite,
     service: JudgeService,
     *,
-    access: Access | None,
     records: Records | None,
     runs: Path | None,
     max_body_bytes: int,
 ) -> None:
     """Add the pages for people."""
-    site = PageSite(access=access)
     records_path = None if records is None else judgments.PATH
     app.include_router(
         playground.router(site, service=service, max_body_bytes=max_body_bytes, records_path=records_path)
@@ -139,6 +145,12 @@ def _add_pages(
     app.include_router(entrance.router(site))
     if runs is not None:
         app.include_router(run_pages.router(site, folder=runs))
+
+
+def _examples(names: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Path -> title of an example -> body. A dialect may share the path of a native endpoint."""
+    foreign = dialects.examples_of(names)
+    return {path: {**EXAMPLES.get(path, {}), **foreign.get(path, {})} for path in (*EXAMPLES, *foreign)}
 
 
 Endpoints = tuple[str, Tag, APIRouter, Mapping[Any, type[BaseModel]]]

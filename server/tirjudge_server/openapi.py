@@ -87,6 +87,7 @@ def describe(
     app: FastAPI,
     requests: Mapping[str, type[BaseModel]],
     *,
+    examples: Mapping[str, Mapping[str, Any]] = EXAMPLES,
     streams: Iterable[str] = (),
     functions: Sequence[str] = (),
     has_checks: bool = False,
@@ -97,6 +98,7 @@ def describe(
     Args:
         app: the application; its `openapi` method is replaced.
         requests: path -> model of its request body, for all paths except `JUDGE_PATH`.
+        examples: path -> title of an example -> body.
         streams: paths that can respond with a stream of events, except `JUDGE_PATH`.
         functions: names of the functions that this server offers to programs.
         has_checks: whether this server has checks of responses.
@@ -110,11 +112,11 @@ def describe(
         schema = generate()
         schema["tags"] = [{"name": tag, "description": text} for tag, text in _TAGS.items()]
         schema["components"]["securitySchemes"] = _SECURITY
-        for path, examples in EXAMPLES.items():
+        for path, bodies in examples.items():
             if path not in schema["paths"]:  # a server without files has no evals
                 continue
             content = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]
-            content["examples"] = {title: {"value": body} for title, body in examples.items()}
+            content["examples"] = {title: {"value": body} for title, body in bodies.items()}
         for path in (JUDGE_PATH, *streams):
             answer = schema["paths"][path]["post"]["responses"]["200"]
             answer["content"]["text/event-stream"] = {"schema": _EVENT}

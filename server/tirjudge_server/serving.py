@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx2
 from fastapi import FastAPI
 
 from tirjudge.concurrency import background
@@ -34,7 +35,7 @@ from tirjudge_server.records.record import versions_of
 from tirjudge_server.records.store import RecordPolicy, open_records
 from tirjudge_server.scoring import Scoring
 from tirjudge_server.service import JudgeService
-from tirjudge_server.settings import ServerSettings
+from tirjudge_server.settings import OptionsClash, ServerSettings
 from tirjudge_server.telemetry.instrumenting import TracingUnavailable, instrument
 from tirjudge_server.telemetry.metrics import ServerMetrics
 from tirjudge_server.worker import create_worker
@@ -107,9 +108,11 @@ async def open_application(settings: ServerSettings) -> AsyncIterator[Applicatio
         CheckpointError, EngineUnavailable, SandboxUnavailable, RecordsError, RecordsUnavailable: a part of the server
             cannot be opened.
         UnknownDialect: a dialect in the settings does not exist.
+        OptionsClash: --public-url is not the URL of a server.
         OpenBind: the address is not a loopback address, and callers would need no key.
     """
     names, policy, dialect_settings = dialects_named(settings.dialects), _policy(settings), _dialect_settings(settings)
+    public_url = None if settings.public_url is None else checked_public_url(settings.public_url)
     async with AsyncExitStack() as opened:
         with refusing_names():
             model = await opened.enter_async_context(open_judging(settings))
@@ -164,8 +167,26 @@ async def open_application(settings: ServerSettings) -> AsyncIterator[Applicatio
             tracing=tracing,
             hosts=AllowedHosts(given=tuple(settings.allowed_host or ()), bound=settings.host),
             runs=settings.runs,
+            public_url=public_url,
         )
         yield Application(app=app, service=service)
+
+
+def checked_public_url(given: str) -> str:
+    """Return the URL of a server without a slash at its end.
+
+    Raises:
+        OptionsClash: it is not a URL with a scheme and a host alone.
+    """
+    refused = OptionsClash(f"--public-url: {given!r} given; use a scheme and a host such as https://judge.example")
+    try:
+        url = httpx2.URL(given)
+    except httpx2.InvalidURL:
+        raise refused from None
+    origin = f"{url.scheme}://{url.netloc.decode('ascii')}"
+    if url.scheme not in ("http", "https") or not url.host or str(url) not in (origin, f"{origin}/"):
+        raise refused
+    return origin
 
 
 def dialects_named(given: str) -> tuple[str, ...]:

@@ -85,7 +85,8 @@ PANELS = {
         "tool", "checks", "sandbox", "sandbox_key", "slots", "function_calls_per_minute", "allow_unsafe_sandbox",
     ),
     "Network": (
-        "host", "port", "allowed_host", "max_connections", "header_timeout_s", "insecure_open", "tls_cert", "tls_key",
+        "host", "port", "allowed_host", "public_url", "max_connections", "header_timeout_s", "insecure_open", "tls_cert",
+        "tls_key",
     ),
     "Limits": (
         "max_concurrency", "max_queue", "deadline_s", "max_body_mb", "max_rollouts", "max_prompt_chars", "grace_s",
@@ -160,6 +161,12 @@ class ServerSettings:
     host: Host = "127.0.0.1"
     port: Port = 8400
     allowed_host: AllowedHost = None
+    public_url: Annotated[
+        str | None,
+        Option(
+            help="URL at which browsers reach the server, such as that of a TLS proxy; default: that of each request."
+        ),
+    ] = None
     max_connections: MaxConnections = None
     header_timeout_s: HeaderTimeout = 20.0
     slots: Slots = None

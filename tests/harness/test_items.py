@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tirjudge.types import Mode
+from tirjudge_harness.item_files import read_item_file
 from tirjudge_harness.items import InputError, JudgeSettings, read_tasks
 
 GOOD = {"id": "good", "prompt": "p", "responses": ["a", "b"]}
@@ -34,7 +37,7 @@ def test_lines_become_requests_by_the_number_of_responses(write_lines, name: str
         (b"[" * 50_000 + b"\n", "not JSON"),
         (b'{"id": "x", "prompt": "p", "responses": ["a", "b"], "label": NaN}\n', "NaN"),
         (b"[]\n", "not a JSON object"),
-        ({"prompt": "p", "responses": ["a", "b"]}, "id: not given"),
+        ({"id": None, "prompt": "p", "responses": ["a", "b"]}, "null given"),
         ({"id": "x", "responses": ["a", "b"]}, "prompt: not given"),
         ({"id": "x", "prompt": "p"}, "responses: not given"),
         ({"id": "x", "prompt": "p", "responses": []}, "responses: a list of 0 given; give at least 1"),
@@ -80,3 +83,57 @@ def test_a_missing_file_and_a_file_that_is_not_gzip_are_errors(write_lines, tmp_
 def test_an_empty_file_is_an_error(write_lines) -> None:
     with pytest.raises(InputError, match=r"in\.jsonl: the file is empty"):
         read_tasks(write_lines([b"\n\n"]), settings=JudgeSettings())
+
+
+def test_lines_without_ids_get_hashes_of_their_texts(write_lines) -> None:
+    line = {"prompt": "p", "responses": ["a", "b"]}
+    tasks, bad = read_tasks(write_lines([line, line, line | {"prompt": "q"}, line]), settings=JudgeSettings())
+    first, second, other, third = (task.item.id for task in tasks)
+    assert bad == []
+    assert (second, third) == (f"{first}#2", f"{first}#3")
+    assert other not in (first, second, third)
+
+
+def test_a_reference_is_a_part_of_the_request(write_lines) -> None:
+    tasks, _ = read_tasks(write_lines([GOOD, GOOD | {"id": "other", "reference": "r"}]), settings=JudgeSettings())
+    assert [task.request.reference for task in tasks] == [None, "r"]
+    assert tasks[0].item.sha256 != tasks[1].item.sha256
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "labels"),
+    [
+        ("a.csv", "prompt,chosen,rejected\np,good,bad\n", [0]),
+        ("a.csv", "prompt,response_a,response_b,winner\np,bad,good,B\nq,x,y,tie\nr,x,y,\n", [1, None, None]),
+        ("a.csv", "question;answer_1;answer_2\np;x;y\n", [None]),
+        ("a.csv", "prompt,response\np,x\n", [None]),
+        ("a.csv", "prompt,response_a,response_b,label\np,x,y,blue\n", [None]),
+        ("a.jsonl", '{"prompt": "p", "chosen": "good", "rejected": "bad"}\n', [0]),
+        ("a.json", '[{"prompt": "p", "responses": ["x", "y", "z"], "best": "C"}, {"prompt": "q", "responses": ["x", "y"]}]',
+         [2, None]),
+    ],
+)  # fmt: skip
+def test_own_columns_become_items_with_and_without_labels(
+    tmp_path: Path, name: str, content: str, labels: list[int | None]
+) -> None:
+    path = tmp_path / name
+    path.write_text(content)
+    read = read_item_file(path, settings=JudgeSettings())
+    assert [task.item.label for task in read.tasks] == labels
+    assert read.problems == []
+    assert read.meaning
+
+
+def test_options_for_columns_are_those_of_runs(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("prompt,first text,second text\np,x,y\n")
+    with pytest.raises(InputError, match=r"--response-column.*Only `tirjudge bench run --data` has these options"):
+        read_item_file(path, settings=JudgeSettings())
+
+
+def test_an_invalid_row_of_own_columns_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("prompt,chosen,rejected\np,good,bad\nq,,bad\n")
+    read = read_item_file(path, settings=JudgeSettings())
+    assert len(read.tasks) == 1
+    assert "row 2: chosen" in read.problems[0]

@@ -122,6 +122,17 @@ def test_out_can_be_standard_output(write_lines, pairs, fast: list[str]) -> None
     assert not Path("-").exists()
 
 
+def test_a_csv_file_is_judged_to_standard_output(fast: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text('prompt,chosen,rejected\nWrite one word.,yes,"yes, no"\n')
+    done = run_command(["judge", str(path), "--out", "-", *fast])
+    assert done.status == 0, done.stderr
+    (line,) = map(json.loads, done.stdout.splitlines())
+    assert (line["label"], len(line["id"])) == (0, 16)
+    assert "right" in done.stderr
+    assert "a file of items" in run_command(["judge", str(path)]).stderr
+
+
 READ = """
 from tirjudge_harness.items import JudgeSettings
 from tirjudge_harness.single_request import read_request

@@ -17,6 +17,7 @@ from tirjudge.durable import (
     Journal,
     StorageError,
     differences,
+    iterate_lines,
     recover_folder,
     refuse_other_run,
     remove_unfinished,
@@ -179,6 +180,15 @@ def test_written_lines_are_readable_before_the_file_is_closed(tmp_path: Path) ->
         assert whole_lines(path) == [b"one", b"two"]
     assert whole_lines(path) == [b"one", b"two"]
     assert whole_lines(tmp_path / "none") == []
+
+
+def test_lines_are_read_one_by_one_without_an_unfinished_one(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.write_bytes(b"one\n\ntwo\nthr")
+    assert list(iterate_lines(path)) == whole_lines(path) == [b"one", b"", b"two"]
+    assert list(iterate_lines(tmp_path / "none")) == []
+    with pytest.raises(StorageError, match="Is a directory"):
+        list(iterate_lines(tmp_path))
 
 
 def test_a_folder_is_rejected_as_a_journal_and_unchanged(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The loop on token ids, with a scripted engine (one id per byte) and a scripted sandbox."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -16,7 +17,20 @@ from tirjudge.loop import RolloutSpec, encode_observation, run_rollout
 from tirjudge.profile import Profile
 from tirjudge.tools.base import Bindings, ToolContext
 from tirjudge.tools.python import PythonTool
-from tirjudge.types import ExecResult, Mode, Outcome, Rollout, Sampling, StopReason, ToolCall
+from tirjudge.turn_costs import generation_cost
+from tirjudge.types import (
+    Completion,
+    ExecResult,
+    Mode,
+    Outcome,
+    Rollout,
+    Sampling,
+    StopReason,
+    TokenUsage,
+    ToolCall,
+    Turn,
+    TurnRecord,
+)
 
 PROMPT = list(b"judge this: ")
 PROGRAM = "Let me see.\n```python\nprint(1)\n```\n```output"
@@ -256,3 +270,36 @@ async def test_a_call_without_a_program_does_not_count_as_a_program() -> None:
     rollout = await roll(script("```output", "<preference>A</preference>"))
     assert (rollout.num_calls, rollout.num_programs) == (1, 0)
     assert rollout.turns[0].code is None
+
+
+async def test_turns_have_their_tokens_and_durations() -> None:
+    engine = script(PROGRAM, "So <preference>B</preference>")
+    rollout = await roll(engine, ExecResult(outcome=Outcome.OK, stdout="7", wall_s=0.25))
+    first, last = (turn.record for turn in rollout.turns)
+    assert (first.num_tokens, last.num_tokens) == (len(PROGRAM), len("So <preference>B</preference>"))
+    assert (first.tool_ms, last.tool_ms) == (250.0, None)
+    assert first.engine_ms is not None
+
+
+async def test_the_loop_measures_a_tool_that_does_not_measure_itself() -> None:
+    rollout = await roll(script(PROGRAM, "So <preference>B</preference>"), printed("7"))
+    result = rollout.turns[0].result
+    assert result is not None
+    assert result.wall_s > 0
+
+
+def test_a_turn_without_tokens_and_durations_loads_and_is_written_as_before() -> None:
+    written = {"text": "t", "code": None, "output": None, "outcome": None}
+    turn = TurnRecord.model_validate(written)
+    assert (turn.num_tokens, turn.engine_ms, turn.tool_ms) == (None, None, None)
+    assert turn.model_dump(mode="json") == written
+    assert generation_cost(turn) == ""
+
+
+def test_tokens_that_an_endpoint_does_not_report_are_not_counted() -> None:
+    completion = Completion(text="t", token_ids=(1, 2), logprobs=(), finish_reason="stop")
+    counted = replace(completion, counted=TokenUsage(prompt=None, completion=None))
+    assert Turn(completion=completion).record.num_tokens == 2
+    assert Turn(completion=counted).record.num_tokens is None
+    turn = TurnRecord(text="t", code=None, output=None, outcome=None, num_tokens=1, engine_ms=1234.5)
+    assert generation_cost(turn) == "1 token, 1,234 ms"

@@ -10,7 +10,7 @@ import pytest
 from tests.judgments import build_judgment, build_rollout, build_rollout_verdict, build_turn, build_verdict
 from tirjudge.types import Mode, Outcome
 from tirjudge_pages import FILE_POLICY, PageFrame, render_page
-from tirjudge_pages.judgment import MAX_TURNS, JudgmentView, program_pieces, reasoning_of
+from tirjudge_pages.judgment import MAX_TURNS, JudgmentView, TurnView
 
 REQUEST = {"prompt": "Which is longer?", "responses": ["a big dog", "a dog"]}
 
@@ -65,10 +65,11 @@ def test_scores_have_the_mean_distribution_of_the_votes() -> None:
 
 def test_the_program_of_a_turn_is_shown_once() -> None:
     turn = build_turn(Outcome.OK, text="I count.\n```python\nprint(5)\n```\n```output", code="print(5)\n", output="5")
-    assert reasoning_of(turn) == "I count."
-    assert "".join(piece.text for piece in program_pieces(turn)) == "print(5)\n"
+    view = TurnView(turn=turn, rollout=0, index=0)
+    assert view.reasoning == "I count."
+    assert "".join(piece.text for piece in view.program) == "print(5)\n"
     other = build_turn(Outcome.OK, text="```python\nprint(6)\n```", code="print(5)\n", output="5")
-    assert "print(6)" in reasoning_of(other)
+    assert "print(6)" in TurnView(turn=other, rollout=0, index=0).reasoning
 
 
 def test_the_timeline_is_bounded_and_says_so() -> None:
@@ -89,3 +90,26 @@ def test_a_file_needs_no_other_file_and_no_server() -> None:
     assert re.findall(r'(?:src|href)="([^"#]*)[^"]*"', page.replace('href="#content"', "")) == ["data:,"]
     assert FILE_POLICY.count("sha256-") == 2
     assert "<form" not in page
+
+
+def test_turns_show_their_tokens_and_durations() -> None:
+    turn = build_turn(Outcome.OK, code="print(5)\n", output="5")
+    timed = turn.model_copy(update={"num_tokens": 34, "engine_ms": 1250.0, "tool_ms": 12.0})
+    rollout = build_rollout([0, 1], verdict=build_rollout_verdict("A", best=0), turns=[timed, turn])
+    page = page_of(JudgmentView(build_judgment(build_verdict(best=0), rollouts=[rollout]), request=REQUEST))
+    assert page.count("34 tokens, 1,250 ms") == 1
+    assert page.count("Output, 12 ms") == 1
+    assert page.count(">Output<") == 1
+
+
+def test_responses_have_the_letters_of_their_item() -> None:
+    """The judgment is about the responses C and A of an item."""
+    rollout = build_rollout([1, 0], verdict=build_rollout_verdict("A", best=1))
+    judgment = build_judgment(build_verdict(best=1, probabilities=[0.2, 0.8]), rollouts=[rollout])
+    view = JudgmentView(judgment, request={}, responses=(2, 0), id="item-3-")
+    assert (view.headline, view.names([0, 1, 2])) == ("Response A is better", "C, A, ?")
+    assert [bar.label for bar in view.bars] == ["Response C", "Response A"]
+    page = page_of(view)
+    assert "Shown in the order A, C" in page
+    assert 'href="#item-3-rollout-0"' in page
+    assert 'id="item-3-rollout-0"' in page

@@ -566,7 +566,6 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge_pages.request_form:RequestForm.field_of": Case(
         lambda text: RequestForm().field_of(text), runs(".", "a.")
     ),
-    "tirjudge_server.ui.playground:_result": "lists of rollouts and turns, at most MAX_TURNS turns in all",
     "tirjudge_server.vllm_command:shares": _OPERATOR,
     "tirjudge_server.worker_guard:_children": _OPERATOR,
     # The harness.

@@ -159,6 +159,51 @@ async def test_web_pages_of_other_sites_cannot_request_judgments(
         assert body["error"]["code"] == "cross_site_request"
 
 
+LINK = ("Sec-Fetch-Site: cross-site", "Sec-Fetch-Mode: navigate", "Sec-Fetch-Dest: document")
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "status"),
+    [
+        ("/", LINK, 200),
+        ("/docs", LINK, 200),
+        ("/ui/login", LINK, 200),
+        ("/ui/login", ("Sec-Fetch-Site: same-site", *LINK[1:]), 200),
+        ("/v1/models", LINK, 403),
+        ("/openapi.json", LINK, 403),
+        ("/uix", LINK, 403),
+        ("/", ("Sec-Fetch-Site: cross-site",), 403),
+        ("/", (*LINK[:2], "Sec-Fetch-Dest: iframe"), 403),
+        ("/", (LINK[0], "Sec-Fetch-Mode: cors", LINK[2]), 403),
+        ("/", (LINK[0], "Sec-Fetch-Mode: no-cors", "Sec-Fetch-Dest: script"), 403),
+        ("/", (*LINK, "Origin: http://attacker.example"), 403),
+        ("/", (*LINK, "Sec-Fetch-Mode: cors"), 403),
+    ],
+)
+async def test_a_link_on_another_site_opens_pages_only(path: str, fields: tuple[str, ...], status: int) -> None:
+    async with serving(judge()) as port:
+        caller = await Caller.connect(port)
+        caller.send(get(path, "Host: localhost", "Accept: text/html", *fields))
+        answer = await caller.read_all()
+        await caller.end()
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+
+
+@pytest.mark.parametrize("path", ["/", "/ui/login", "/ui/logout", "/v1/judge"])
+async def test_a_form_on_another_site_sends_nothing(path: str) -> None:
+    async with serving(judge()) as port:
+        [(status, _)] = await talk(port, post(*LINK, target=path, host="localhost"))
+        [(also, _)] = await talk(port, post("Origin: null", *LINK, target=path, host="localhost"))
+    assert (status, also) == (403, 403)
+
+
+async def test_a_link_on_another_host_name_opens_nothing() -> None:
+    async with serving(judge()) as port:
+        [(status, _)] = await talk(port, get("/v1/models", "Host: attacker.example", *LINK))
+        [(page, _)] = await talk(port, get("/", "Host: attacker.example", *LINK))
+    assert (status, page) == (421, 421)
+
+
 async def test_http_origin_is_foreign_to_https_server() -> None:
     forwarded = "X-Forwarded-Proto: https"  # taken from a proxy on this machine
     async with serving(judge(None)) as port:

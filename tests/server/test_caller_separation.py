@@ -112,6 +112,7 @@ STORES = {
     "records.store._BY_CONTENT": SEPARATES + "test_recorded_judgment_is_reused_for_its_caller_only",
     "records.store._BY_IDEMPOTENCY": SEPARATES + "test_idempotency_keys_are_separate_per_caller",
     "records.labels.labels_of": "found by the id of a judgment that the reader may read",
+    "records.labels._raters": "an operator's command",
     "records.labels.labeled_rows": "an operator's command",
     "records.store.Records.neighbours": SEPARATES + "the caller of the list",
     "records.store.Records.page": SEPARATES + "test_records_are_visible_to_their_caller_only",

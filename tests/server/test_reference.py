@@ -20,7 +20,7 @@ from tirjudge_sandbox.app import create_app as create_sandbox
 from tirjudge_sandbox.service import SandboxService
 from tirjudge_server.access import Access
 from tirjudge_server.app import create_app
-from tirjudge_server.dialects import DIALECTS, requests_of
+from tirjudge_server.dialects import DIALECTS, examples_of, requests_of
 from tirjudge_server.examples import EXAMPLES
 from tirjudge_server.records.database import open_database
 from tirjudge_web.reference import reference_page
@@ -148,11 +148,23 @@ def test_every_native_endpoint_has_an_example(app: FastAPI) -> None:
     assert set(EXAMPLES) == with_body - set(requests_of(list(DIALECTS))) - {"/v1/batches"}
 
 
-@pytest.mark.parametrize(("path", "title"), [(path, title) for path, bodies in EXAMPLES.items() for title in bodies])
+def test_every_endpoint_of_a_dialect_has_an_example(app: FastAPI) -> None:
+    assert set(requests_of(list(DIALECTS))) <= set(examples_of(list(DIALECTS)))
+
+
+FOREIGN = examples_of(list(DIALECTS))
+
+
+@pytest.mark.parametrize(
+    ("path", "title"),
+    [(path, title) for given in (EXAMPLES, FOREIGN) for path, bodies in given.items() for title in bodies],
+)
 async def test_examples_of_the_schema_get_an_answer(app: FastAPI, path: str, title: str) -> None:
+    shown = app.openapi()["paths"][path]["post"]["requestBody"]["content"]["application/json"]["examples"]
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://test") as client:
-        answer = await client.post(path, json=EXAMPLES[path][title])
+        answer = await client.post(path, json=shown[title]["value"])
     assert answer.status_code == 200, answer.text
+    assert "x-judge-failed" not in answer.headers
 
 
 def test_the_sandbox_service_has_the_page_too() -> None:

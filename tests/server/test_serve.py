@@ -177,6 +177,10 @@ async def error_at_start(**settings: Any) -> str:
         ({"judge": "embedded:", "profile": Path("/nowhere")}, "--profile: given without an engine behind a URL"),
         ({"format": "riddle/1"}, "unknown format 'riddle/1'; installed: tirjudge/1, tirjudge/2"),
         ({"tool": ["oracle"]}, "unknown tool 'oracle'; installed: python"),
+        *(
+            ({"public_url": url}, f"--public-url: {url!r} given; use a scheme and a host")
+            for url in ("judge.example", "ftp://judge.example", "https://judge.example/path", "https://a@b", "https://")
+        ),
         ({"dialects": "openrlhf,esperanto"}, "--dialects: 'openrlhf,esperanto' given"),
     ],
 )

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from fastapi import Depends, FastAPI, Request
 from playwright.async_api import expect
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from tests.browser import SharedBrowser, check_accessible
 from tests.servers import mint_key
@@ -19,7 +19,8 @@ from tirjudge_server.access import Access
 from tirjudge_server.access.keys import revoke_key
 from tirjudge_server.app import create_app
 from tirjudge_server.records.database import Database, open_database
-from tirjudge_server.ui import PageSite, Viewer, entrance
+from tirjudge_server.ui import PageSite, Viewer, entrance, is_page
+from tirjudge_web.browser_check import BrowserCheck
 
 
 @pytest.fixture
@@ -29,9 +30,9 @@ def database(tmp_path: Path) -> Any:
     opened.close()
 
 
-def app_of(access: Access | None) -> FastAPI:
+def app_of(access: Access | None, *, public_url: str | None = None) -> FastAPI:
     """The entrance, and a page that shows its reader."""
-    app, site = FastAPI(), PageSite(access=access)
+    app, site = FastAPI(), PageSite(access=access, public_url=public_url)
     app.include_router(entrance.router(site))
     routes = site.router()
     reads = Depends(site.viewing("read"))
@@ -80,6 +81,18 @@ async def test_a_reader_without_a_session_is_sent_to_the_login_and_back(guarded:
     assert "reader reader" in (await client.get("/ui/me")).text
 
 
+async def test_a_click_on_another_site_opens_the_page_again_with_the_session(guarded: Any) -> None:
+    """The browser sends the cookie, which is SameSite=Strict, with the second request only."""
+    client, key = guarded
+    for site in ("cross-site", "same-site"):
+        answer = await client.get("/ui/me?a=1", headers={"sec-fetch-site": site})
+        assert (answer.status_code, "location" in answer.headers) == (200, False)
+        assert '<meta http-equiv="refresh" content="0">' in answer.text
+    assert (await client.get("/ui/me", headers={"sec-fetch-site": "same-origin"})).status_code == 303
+    await log_in(client, key)
+    assert "reader reader" in (await client.get("/ui/me", headers={"sec-fetch-site": "cross-site"})).text
+
+
 async def test_the_cookie_is_closed_to_scripts_and_other_sites_and_is_not_the_key(guarded: Any) -> None:
     client, key = guarded
     cookie = (await log_in(client, key)).headers["set-cookie"]
@@ -95,6 +108,44 @@ async def test_over_https_the_cookie_is_secure(database: Database) -> None:
     transport = httpx2.ASGITransport(app=app_of(access))
     async with httpx2.AsyncClient(transport=transport, base_url="https://test") as client:
         assert "Secure" in (await log_in(client, key)).headers["set-cookie"]
+
+
+async def test_behind_a_tls_proxy_the_public_url_makes_the_cookie_secure(database: Database) -> None:
+    key = mint_key(database, scopes=["read"])
+    access = Access(database)
+    await access.load()
+    transport = httpx2.ASGITransport(app=app_of(access, public_url="https://judge.example"))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
+        assert "Secure" in (await log_in(client, key)).headers["set-cookie"]
+
+
+async def test_a_link_on_another_site_opens_a_page_for_a_reader_with_a_session(
+    browser: SharedBrowser, listen: Any, database: Database
+) -> None:
+    key = mint_key(database, name="reader", scopes=["read"])
+    access = Access(database)
+    await access.load()
+    other = FastAPI()
+
+    @other.get("/")
+    async def link(to: str) -> Response:
+        head = '<!DOCTYPE html><html lang="en"><title>Other</title><link rel="icon" href="data:,">'
+        return HTMLResponse(f'{head}<a href="{to}">link</a></html>')
+
+    guarded = app_of(access)
+    guarded.add_middleware(BrowserCheck, hosts=None, has_keys=lambda: True, is_page=is_page)
+    async with listen(guarded) as url, listen(other) as other_url:
+
+        async def visit(page: Any) -> None:
+            await page.goto(f"{url}/ui/me")
+            await page.fill("#key", key)
+            await page.keyboard.press("Enter")
+            await page.wait_for_url("**/ui/me")
+            await page.goto(f"{other_url.replace('127.0.0.1', 'localhost')}/?to={url}/ui/me")
+            await page.click("a")
+            await page.wait_for_selector("text=reader reader")
+
+        await browser.visit(visit)
 
 
 async def test_a_wrong_key_gets_the_login_page_with_the_problem(guarded: Any) -> None:

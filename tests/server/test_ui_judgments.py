@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import hashlib
 import io
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -123,6 +125,23 @@ async def test_a_key_sees_its_own_judgments_unless_it_may_audit(serve: Serve) ->
         await server.log_in(made["eve"])
         assert await ids_of(server) == [of["bob"].id, of["alice"].id]
         assert await ids_of(server, "caller=bob") == [of["bob"].id]
+
+
+async def test_the_account_is_linked_and_needs_no_inline_style(serve: Serve) -> None:
+    async with serve([COUNTS, ENDS], keys={"maker": ["judge", "read"], "other": ["read"]}) as (server, made):
+        judgment = await server.judge(made["maker"], prompt="<script>alert(1)</script>")
+        path = f"/ui/judgments/{judgment.id}"
+        await server.log_in(made["maker"])
+        assert f'<a href="{path}/account">' in (await server.client.get(path)).text
+        page = await server.client.get(f"{path}/account")
+        assert f"Account of {judgment.id}" in page.text
+        assert "<script" not in page.text
+        policy = page.headers["content-security-policy"]
+        style = page.text.partition("<style>")[2].partition("</style>")[0]
+        assert f"'sha256-{base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()}'" in policy
+        assert "unsafe" not in policy + page.text
+        await server.log_in(made["other"])
+        assert (await server.client.get(f"{path}/account")).status_code == 404
 
 
 async def test_labels_and_runs_need_their_scopes(serve: Serve) -> None:

@@ -136,7 +136,9 @@ async def test_each_example_can_be_judged_without_scripts(serve: Serve, request_
         form = RequestForm.of_request(request_)
         answer = await server.submit(dict(form.values), action="judge")
         assert answer.status_code == 200
-        for shown in ("Count commas.", "print(&#39;counted&#39;, len(prompt))", "counted ", "program(s) run."):
+        code = answer.text.partition('<pre class="code"')[2].partition("</pre>")[0]
+        assert '<span class="s">&#39;counted&#39;</span>' in code
+        for shown in ("Count commas.", "counted ", "1 tool calls"):
             assert shown in answer.text
 
 
@@ -148,7 +150,7 @@ async def test_a_request_has_all_options_of_the_form(serve: Serve) -> None:
         server.service.on_end.append(lambda request, call, outcome: seen.append(request))
         answer = await server.submit(FIELDS | options | criteria)
     assert answer.status_code == 200
-    assert answer.text.count('<section aria-label="Rollout') >= 2
+    assert answer.text.count('<article class="panel" id="result-rollout-') >= 2
     assert seen[0] == JudgeRequest.model_validate(
         {
             "mode": "pairwise", "prompt": "Which is longer?", "responses": ["one", "three"], "reference": "three",
@@ -175,7 +177,7 @@ async def test_many_turns_are_cut(serve: Serve) -> None:
         answers = {f"responses.{n}": f"answer {n}" for n in range(12)}
         page = await server.submit(fields | answers)
         parts = parts_of((await server.submit(fields | answers, headers=STREAM, prompt="q")).text)
-    assert page.text.count('class="panel turn"') == 100
+    assert page.text.count('class="turn"') == 100
     assert "more turns are not shown" in page.text
     assert sum(part["target"] == "turn" for part in parts) == 100
     assert "more turns are not shown" in parts[-1]["html"]
@@ -284,6 +286,16 @@ async def test_judgments_of_the_playground_are_recorded_for_its_reader(serve: Se
 # Code.
 
 
+async def test_code_has_the_public_url(make_service: Any, connect: Any) -> None:
+    for public_url, shown in ((None, "http://"), ("https://judge.example", "https://judge.example")):
+        service = make_service([])
+        async with connect(create_app(service, public_url=public_url)) as client:
+            server = Server(app=FastAPI(), service=service, client=client, keys={})
+            page = await server.submit(TOOLLESS, action="code")
+        assert f"curl -sS &#39;{shown}" in page.text
+        assert ("https://judge.example" in page.text) == (public_url is not None)
+
+
 async def run_curl(code: str) -> str:
     running = await asyncio.create_subprocess_exec("sh", "-c", code, stdout=asyncio.subprocess.PIPE)
     output, _ = await running.communicate()
@@ -376,9 +388,9 @@ async def test_a_judgment_is_made_with_the_keyboard_and_streams_in(
                 await page.wait_for_selector(".turn")
                 assert await page.locator(".turn").count() == 1
                 assert "counted 16" in await page.inner_text(".turn")
-                assert await page.locator("#verdict").count() == 0
+                assert await page.locator("#result-verdict").count() == 0
                 loop.call_soon_threadsafe(engine.allow, 1)
-                await page.wait_for_selector("#verdict")
+                await page.wait_for_selector("#result-verdict")
                 assert await page.locator(".turn").count() == 2
                 assert await page.inner_text("#status") == "Done."
                 assert not await page.locator("#cancel").is_visible()
@@ -403,8 +415,8 @@ async def test_the_record_of_a_judgment_is_opened_with_the_keyboard(
             await page.goto(f"{url}/?example=pairwise")
             await tab_to(page, "button.primary")
             await page.keyboard.press("Enter")
-            await page.wait_for_selector("#verdict a")
-            await tab_to(page, "#verdict a")
+            await page.wait_for_selector("a[href^='/ui/judgments/']")
+            await tab_to(page, "a[href^='/ui/judgments/']")
             await page.keyboard.press("Enter")
             await page.wait_for_url("**/ui/judgments/jdg_*")
             assert "Count commas." in await page.inner_text("main")
@@ -444,7 +456,7 @@ async def test_an_error_moves_the_focus_to_its_field(browser: SharedBrowser, ser
             await check_accessible(page)
             await page.fill("#votes", "1")
             await page.keyboard.press("Enter")
-            await page.wait_for_selector("#verdict")
+            await page.wait_for_selector("#result-verdict")
             assert not await page.locator("#problem-votes").is_visible()
 
         await browser.visit(visit)
@@ -480,7 +492,7 @@ async def test_pages_fit_a_phone_in_the_dark(
             await page.locator("summary").first.click()
             await page.fill("#prompt", "p" * 3000)
             await page.get_by_role("button", name="Judge").click()
-            await page.wait_for_selector("#verdict")
+            await page.wait_for_selector("#result-verdict")
             width, inner = await page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
             assert (width, inner) == (390, 390)
             if not options:
@@ -511,7 +523,7 @@ async def test_hostile_texts_run_nothing_and_break_nothing(
                 await page.fill("#prompt", HOSTILE)
                 await page.fill("#responses\\.0", HOSTILE + "z" * 1_000_000)
                 await page.get_by_role("button", name="Judge").click()
-                await page.wait_for_selector("#verdict")
+                await page.wait_for_selector("#result-verdict")
                 shown = await page.inner_text("#result")
                 assert "<script>alert(1)</script>" in shown
                 assert "\\x1b[31mred" in shown

@@ -126,8 +126,8 @@ def test_links_of_the_server_keep_all_conditions() -> None:
 
 async def test_an_item_has_its_judgment_and_its_neighbors(client: httpx2.AsyncClient) -> None:
     page = await text_of(client, "/ui/runs/item/1/first")
-    assert "print(1)" in page
-    assert "Output (timeout)" in page
+    assert '<span class="n">print</span>(<span class="m">1</span>)' in page
+    assert '<span class="tag bad">timeout</span>' in page
     assert 'href="/ui/runs/item/0/first" rel="prev"' in page
     assert 'href="/ui/runs/item/2/first" rel="next"' in page
     assert 'rel="next"' not in await text_of(client, "/ui/runs/item/202/first")

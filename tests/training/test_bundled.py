@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from tests.judgments import without_times
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge
 from tirjudge.model import bundled_checkpoint
@@ -104,7 +105,7 @@ async def test_repeated_request_has_the_same_result(judge: Judge) -> None:
     )
     first, second = await judge.judge(request), await judge.judge(request)
     assert first.verdict.best == second.verdict.best
-    assert [r.turns for r in first.rollouts] == [r.turns for r in second.rollouts]
+    assert list(map(without_times, first.rollouts)) == list(map(without_times, second.rollouts))
 
 
 def test_checkpoint_matches_the_prompts_and_the_loop() -> None:

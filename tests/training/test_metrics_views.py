@@ -216,18 +216,21 @@ def test_watch_once_prints_one_view_and_a_missing_run_is_an_error(run: Path, tmp
 
 
 @pytest.mark.parametrize("ends", ["q", "ctrl-c"])
-def test_the_live_view_ends_cleanly(run: Path, ends: str) -> None:
+def test_the_live_view_waits_for_a_run_and_ends_cleanly(run: Path, tmp_path: Path, ends: str) -> None:
+    begins = tmp_path / "begins"
     # A shell starts its background jobs with SIGINT ignored, and a child process inherits that.
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     code += "import typer; from tirjudge_training.watch import watch; a = typer.Typer(); a.command()(watch); a()"
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", code, str(run)], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+        [sys.executable, "-c", code, str(begins)], stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
         env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "50"},
     )  # fmt: skip
     os.close(theirs)
     try:
-        seen = _read_until(ours, b"sft-1")
+        seen = _read_until(ours, b"waiting")
+        run.rename(begins)
+        seen += _read_until(ours, b"sft-1")
         drained = threading.Thread(target=_drain, args=(ours,), daemon=True)
         drained.start()
         if ends == "q":
@@ -289,6 +292,8 @@ def test_plots_are_reproducible(tmp_path: Path) -> None:
     svg = (tmp_path / "a" / "sampling.svg").read_bytes()
     assert b"draws a step" in svg
     assert svg == (tmp_path / "b" / "sampling.svg").read_bytes()
+    steps = re.findall(rb">([\d.]+)</text>", svg.partition(b"matplotlib.axis_1")[2].partition(b"matplotlib.axis_2")[0])
+    assert [float(step) for step in steps] == [1, 2]
 
 
 def test_plot_of_a_folder_without_a_run_is_a_one_line_error(run: Path, tmp_path: Path) -> None:

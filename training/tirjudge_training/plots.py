@@ -148,6 +148,7 @@ def _draw_steps(axes: Axes, panel: Metric, runs: Sequence[PlottedRun]) -> None:
     """Draw a metric against steps. Stages are not connected by lines, because they are separate series."""
     scale = 100.0 if panel.axis == "percent" else 1.0
     axes.set_xlabel("optimizer steps, all stages")
+    axes.locator_params(axis="x", integer=True)
     for number, run in enumerate(runs):
         points = series(run.rows, panel.name)
         look: dict[str, Any] = {"color": COLORS[number % len(COLORS)], "label": run.label}

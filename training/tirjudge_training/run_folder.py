@@ -76,6 +76,10 @@ class ValidationRecord(BaseModel):
     """Coverage and accuracy of the verdicts, in total and by basis. None: a run from before these figures."""
 
 
+STATE = "state.json"
+"""Name of the file with the stages and their status."""
+
+
 class StageRecord(BaseModel):
     """One stage of a run."""
 
@@ -142,7 +146,7 @@ class RunFolder:
         path.mkdir(parents=True, exist_ok=True)
         self._lock = lock_folder(path, closed=False)
         try:
-            self.resumed = (path / "state.json").exists()
+            self.resumed = (path / STATE).exists()
             if self.resumed:
                 self._check_same(config=config, state=state, facts=facts)
                 self.state = read_state(path)
@@ -167,7 +171,7 @@ class RunFolder:
 
     def save(self) -> None:
         """Write the state to disk."""
-        write_file(self.path / "state.json", self.state.model_dump_json(indent=1) + "\n", closed=False)
+        write_file(self.path / STATE, self.state.model_dump_json(indent=1) + "\n", closed=False)
 
     def mark_best(self, checkpoint: Path) -> None:
         """Point the link `best` to a checkpoint, inside or outside of the run."""
@@ -214,7 +218,7 @@ def read_state(path: Path) -> State:
     Raises:
         ValueError: the folder has no run, or its state cannot be read.
     """
-    file = path / "state.json"
+    file = path / STATE
     if not file.exists():
         raise ValueError(f"{path}: no run found; start one with `tirjudge train zero RECIPE --out {path}`")
     try:

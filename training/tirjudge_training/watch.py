@@ -30,7 +30,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tirjudge_training.metrics import FILE, METRICS, NUM_STEPS, MetricRow, names_of, read_metrics, series, validations
-from tirjudge_training.run_folder import State, read_state
+from tirjudge_training.run_folder import STATE, State, read_state
 from tirjudge_training.stage_report import interval_text, stage_table
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -81,22 +81,31 @@ def watch(
 ) -> None:
     """Watch a run: stages, rewards, accuracy, tools, speed, time left. Press q to close the view; the run continues.
 
+    In a terminal, the command waits for a run that has not started yet.
+
     Examples:
         tirjudge train watch runs/zero
         tirjudge train watch runs/zero --once
     """
     console = Console()
     try:
-        first = frame(look_at(run))
         if once or not console.is_terminal:
-            console.print(first)
+            console.print(frame(look_at(run)))
         else:
-            _live(run, console=console, first=first)
+            _wait_for(run, console=console)
+            _live(run, console=console, first=frame(look_at(run)))
     except KeyboardInterrupt:
         return
     except ValueError as error:
         typer.echo(f"tirjudge train watch: {error}", err=True)
         raise typer.Exit(2) from None
+
+
+def _wait_for(run: Path, *, console: Console) -> None:
+    """Wait until a run has begun."""
+    with console.status(f"waiting for a run in {run}; Ctrl-C ends"):
+        while not (run / STATE).exists():
+            time.sleep(FRESH_S)
 
 
 def _live(run: Path, *, console: Console, first: Panel) -> None:

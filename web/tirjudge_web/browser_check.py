@@ -6,6 +6,8 @@ attack, `attacker.example` starts to resolve to 127.0.0.1, so that the browser t
 server.
 `Host` then contains the attacker's name. Clients other than browsers send neither `Origin` nor `Sec-Fetch-Site`, and
 their `Host` is the name that they were configured with.
+
+A link on another site may open a page for people: the browser shows the page, and the other site cannot read it.
 """
 
 from __future__ import annotations
@@ -49,10 +51,20 @@ class BrowserCheck:
         app: the application.
         hosts: allowed names of the server. None: `Host` is not checked.
         has_keys: called at each request; whether API keys are required.
+        is_page: whether a path is a page for people, which links on other sites may open. A GET request of such a path has
+            no effects that another site could want.
     """
 
-    def __init__(self, app: ASGIApp, *, hosts: AllowedHosts | None, has_keys: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        hosts: AllowedHosts | None,
+        has_keys: Callable[[], bool],
+        is_page: Callable[[str], bool] = lambda path: False,
+    ) -> None:
         self.app = app
+        self._is_page = is_page
         self._names = None if hosts is None else frozenset(map(_name, (*hosts.given, hosts.bound, "localhost")))
         self._has_keys = has_keys if hosts is None or not hosts.given else lambda: False
 
@@ -63,9 +75,17 @@ class BrowserCheck:
             headers = Headers(scope=scope)
             if not self._is_host_allowed(scope, headers):
                 app = problem_response(_host_problem(headers.getlist("host")), status=421)
+            elif self._opens_page(scope, headers):
+                pass
             elif problem := _site_problem(_PAGE_SCHEMES.get(scope.get("scheme", ""), "http"), headers):
                 app = problem_response(problem, status=403)
         await app(scope, receive, send)
+
+    def _opens_page(self, scope: Scope, headers: Headers) -> bool:
+        """Whether a browser opens a page in a tab: not in a frame, and not by a form or a script."""
+        sent = [headers.getlist(name) for name in ("sec-fetch-mode", "sec-fetch-dest", "origin")]
+        opens = scope["type"] == "http" and scope["method"] == "GET" and sent == [["navigate"], ["document"], []]
+        return opens and self._is_page(scope["path"])
 
     def _is_host_allowed(self, scope: Scope, headers: Headers) -> bool:
         if self._names is None or self._has_keys():

@@ -140,8 +140,13 @@ class OwnTable:
             raise InputError(f"{self.source}: the column {twice[0]!r} is given twice; give each column once")
 
 
-def find_mapping(table: OwnTable, given: GivenColumns) -> ColumnMapping:
+def find_mapping(table: OwnTable, given: GivenColumns, *, needs_labels: bool = True) -> ColumnMapping:
     """Return the mapping of a file: the given columns, and the others by their names.
+
+    Args:
+        table: the rows of the file.
+        given: columns that the user named.
+        needs_labels: whether unclear labels are an error. False: then the mapping has no labels.
 
     Raises:
         InputError: a given column does not exist, or the meaning of a column is not clear. The message names the columns of
@@ -150,17 +155,22 @@ def find_mapping(table: OwnTable, given: GivenColumns) -> ColumnMapping:
     table.check(given)
     if given == GivenColumns() and all(is_neutral(row) and "meta" in row for row in table.rows):
         return ColumnMapping(layout="neutral", prompt=("prompt",), responses=("responses",), id="id")
-    layout = _layout(table, given)
+    layout = _layout(table, given, needs_labels=needs_labels)
     layout = layout.model_copy(update=_texts(table, given, layout=layout))
     layout = layout.model_copy(update={"models": _models(table, given, layout=layout)})
     structured = tuple(name for name in table.structured if name in layout.used)
     layout = layout.model_copy(update={"structured": structured})
-    if layout.layout == "chosen_rejected":
+    if layout.layout == "chosen_rejected" or not layout.labels:
         return layout
-    return _with_labels(table, given, layout=layout)
+    try:
+        return _with_labels(table, given, layout=layout)
+    except InputError:
+        if needs_labels:
+            raise
+        return layout.model_copy(update={"labels": ()})
 
 
-def _layout(table: OwnTable, given: GivenColumns) -> ColumnMapping:
+def _layout(table: OwnTable, given: GivenColumns, *, needs_labels: bool) -> ColumnMapping:
     """Return the columns of the responses and of the labels."""
     if given.chosen is not None or given.rejected is not None:
         if given.chosen is None or given.rejected is None or given.responses or given.labels:
@@ -191,7 +201,8 @@ def _layout(table: OwnTable, given: GivenColumns) -> ColumnMapping:
         )
     is_list = len(responses) == 1 and _longest(table, responses[0]) > 1
     is_rated = len(responses) == 1 and not is_list
-    labels = given.labels or _found_labels(table, RATINGS if is_rated else LABELS, but=responses)
+    names = RATINGS if is_rated else LABELS
+    labels = given.labels or _found_labels(table, names, but=responses, needs_labels=needs_labels)
     return ColumnMapping(layout="rated" if is_rated else "labeled", responses=responses, labels=labels)
 
 
@@ -224,11 +235,11 @@ def _are_structured(cells: Iterable[Any]) -> bool:
     return bool(texts) and all(map(is_structured, texts))
 
 
-def _found_labels(table: OwnTable, names: Sequence[str], *, but: Sequence[str]) -> tuple[str, ...]:
-    """Return the column of the labels, or one column per rater.
+def _found_labels(table: OwnTable, names: Sequence[str], *, but: Sequence[str], needs_labels: bool) -> tuple[str, ...]:
+    """Return the column of the labels, or one column per rater. Empty: not found, and not needed.
 
     Raises:
-        InputError: no column, or several columns that are not of raters.
+        InputError: no column, or several columns that are not of raters, and labels are needed.
     """
     found = [column for column in table.among(names) if column not in but]
     families: dict[str, list[str]] = {}
@@ -237,6 +248,8 @@ def _found_labels(table: OwnTable, names: Sequence[str], *, but: Sequence[str]) 
             families.setdefault(match[1], []).append(column)
     raters = [columns for columns in families.values() if len(columns) > 1]
     if len(found) + len(raters) != 1:
+        if not needs_labels:
+            return ()
         candidates = [*found, *chain(*raters)]
         problem = f"several columns can be the label: {listed(candidates)}" if candidates else "no label column found"
         raise table.refusal(

@@ -45,7 +45,12 @@ class OwnData:
 
 
 def load_own(
-    path: Path, *, parts: Sequence[str] = (), given: GivenColumns | None = None, columns: ColumnMapping | None = None
+    path: Path,
+    *,
+    parts: Sequence[str] = (),
+    given: GivenColumns | None = None,
+    columns: ColumnMapping | None = None,
+    needs_labels: bool = True,
 ) -> OwnData:
     """Load the examples of a file, or of a folder with files of one or several parts.
 
@@ -54,6 +59,8 @@ def load_own(
         parts: parts of a folder, such as `test`. Empty: the only part.
         given: columns that the user named.
         columns: the mapping of an earlier run. None: it is found.
+        needs_labels: whether rows without a label are left out, and unclear labels are an error. False: these rows are
+            examples without a right response.
 
     Raises:
         InputError: the file cannot be read, the meaning of a column is not clear, or no row is valid.
@@ -65,12 +72,12 @@ def load_own(
         first = next(row for table in tables.values() for row in table)
         raise InputError(f"{source}: row {first.number}: {first.problem}; no row is valid")
     if columns is None:
-        columns = find_mapping(OwnTable.of(rows, source=source), given or GivenColumns())
+        columns = find_mapping(OwnTable.of(rows, source=source), given or GivenColumns(), needs_labels=needs_labels)
     collection, bad, num_unlabeled = Collection(), list[BadRow](), 0
     for name, table in tables.items():
         for row in table:
             try:
-                num_unlabeled += not _add(row, columns=columns, source=name, into=collection)
+                num_unlabeled += not _add(row, columns=columns, source=name, into=collection, needs_label=needs_labels)
             except KeyError as error:
                 bad.append(BadRow(source=name, number=row.number, problem=f"column {error} is missing"))
             except ValueError as error:
@@ -94,15 +101,15 @@ def load_own(
     )
 
 
-def _add(row: NumberedRow, *, columns: ColumnMapping, source: str, into: Collection) -> bool:
-    """Add the example of a row. Return False if the row has no label.
+def _add(row: NumberedRow, *, columns: ColumnMapping, source: str, into: Collection, needs_label: bool) -> bool:
+    """Add the example of a row. Return False if the row has no label and needs one.
 
     Raises:
         ValueError, KeyError: the row is invalid, or a duplicate.
     """
     if row.row is None:
         raise ValueError(row.problem)
-    found = own_example(row.row, columns=columns, number=row.number)
+    found = own_example(row.row, columns=columns, number=row.number, needs_label=needs_label)
     if found is not None:
         into.add(found, place=f"row {row.number} of {source}")
     return found is not None

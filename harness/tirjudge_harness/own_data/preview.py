@@ -62,6 +62,8 @@ def _meanings(columns: ColumnMapping) -> Iterator[tuple[str, str]]:
         mean = " (mean of the raters)" if len(columns.labels) > 1 and columns.layout == "rated" else ""
         kind = "rating" if columns.layout == "rated" else "label"
         yield kind, f"{names}{majority}{mean}{': ' if shown else ''}{shown}"
+    elif columns.layout in ("labeled", "rated"):
+        yield "label", "none is clear"
     yield "id", columns.id or "a hash of the texts"
     if columns.subset is not None:
         yield "subset", columns.subset

@@ -29,8 +29,8 @@ ROW = "row"
 """Key in `facts`: number of the row in the file."""
 
 
-def own_example(row: Row, *, columns: ColumnMapping, number: int) -> Example | None:
-    """Convert a row to an example. None: the row has no label.
+def own_example(row: Row, *, columns: ColumnMapping, number: int, needs_label: bool = True) -> Example | None:
+    """Convert a row to an example. None: the row has no label, and it needs one.
 
     An example whose label is a tie has no right response, and `EVEN` in its facts.
 
@@ -38,13 +38,14 @@ def own_example(row: Row, *, columns: ColumnMapping, number: int) -> Example | N
         row: cells of the row by column.
         columns: the meaning of the columns.
         number: number of the row in the file.
+        needs_label: whether a row without a label has no example. False: its example has no right response.
 
     Raises:
         ValueError, KeyError: the row is invalid. The message names the column.
     """
     if columns.layout == "neutral":
         found = neutral_example(row)
-        return _with_facts(found, {ROW: number}) if found.outline.correct else None
+        return _with_facts(found, {ROW: number}) if found.outline.correct or not needs_label else None
     prompt, responses, num_chosen = _texts(row, columns)
     if columns.layout == "chosen_rejected":
         return _example(
@@ -58,16 +59,16 @@ def own_example(row: Row, *, columns: ColumnMapping, number: int) -> Example | N
     if columns.layout == "rated":
         ratings = [_rating(row, column, values=columns.label_values) for column in columns.labels]
         known = [rating for rating in ratings if rating is not None]
-        if not known:
+        if not known and needs_label:
             return None
-        facts = {ROW: number, RATING: fmean(known), **_raters(ratings)}
+        facts = {ROW: number, **({RATING: fmean(known)} if known else {}), **_raters(ratings)}
         return _example(row, columns, prompt=prompt, responses=responses, correct=(), facts=facts)
     votes = [_vote(row, column, values=columns.label_values, num_responses=len(responses)) for column in columns.labels]
     winner = majority(votes)
-    if winner is None:
+    if winner is None and needs_label:
         return None
     facts = {ROW: number, **({EVEN: True} if winner == TIED else {}), **_raters(votes)}
-    correct = () if winner == TIED else (winner,)
+    correct = () if winner is None or winner == TIED else (winner,)
     return _example(row, columns, prompt=prompt, responses=responses, correct=correct, facts=facts)
 
 

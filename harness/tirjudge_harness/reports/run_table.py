@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 
-from tirjudge.calibration import calibration_of
 from tirjudge.prices import Prices
 from tirjudge.right import ScoringRule
 from tirjudge.selective import UNKNOWN
@@ -17,20 +16,14 @@ from tirjudge_harness.metric_tree import ComparisonScore
 from tirjudge_harness.own_data.preview import meaning_line
 from tirjudge_harness.own_data.raters import rater_pairs_of
 from tirjudge_harness.protocols import Protocol
+from tirjudge_harness.reports.run_statistics import RunStatistics
 from tirjudge_harness.reports.scored import ScoredRun
 from tirjudge_harness.reports.tables import Column, Kind, ReportTable, TableEntry, TableRow, percent, percent_of, row
-from tirjudge_harness.statistics.bias import flips_of, length_of, positions_of
-from tirjudge_harness.statistics.calibration import confidences_of, selective_of
+from tirjudge_harness.statistics.bias import length_of
+from tirjudge_harness.statistics.calibration import selective_of
 from tirjudge_harness.statistics.intervals import Estimate
 from tirjudge_harness.statistics.load import load_of
-from tirjudge_harness.statistics.rates import (
-    CodeError,
-    code_errors_of,
-    costs_of,
-    tool_use_of,
-    verdict_rates_of,
-    verdicts_of,
-)
+from tirjudge_harness.statistics.rates import CodeError, CodeErrors, ToolUse, VerdictRates, costs_of, verdicts_of
 
 COLUMNS = (
     Column(key="figure", title="", kind="text"),
@@ -74,21 +67,25 @@ def run_table(run: ScoredRun, *, prices: Prices | None = None) -> ReportTable:
     )
 
 
-def run_sections(run: ScoredRun, *, prices: Prices | None = None) -> dict[str, list[TableRow]]:
-    """Return the rows of the table of one run by section. Arguments as for `run_table`."""
-    judged, marks = run.judged, run.marks
+def run_sections(
+    run: ScoredRun, *, prices: Prices | None = None, statistics: RunStatistics | None = None
+) -> dict[str, list[TableRow]]:
+    """Return the rows of the table of one run by section. Arguments as for `run_table`; `statistics`: those of the run, if
+    they are needed elsewhere too."""
+    found = statistics or RunStatistics(run)
+    judged = found.judged
     sections = {
         "Figures": figure_rows(run),
-        "Coverage and basis": _selective(marks),
+        "Coverage and basis": _selective(found.verdict_rates),
         "Counts": _counts(run),
         "Raters": _raters(run),
         "Verdicts": _verdicts(judged),
-        "Programs": _programs(judged, marks=marks),
-        "Position and length": _bias(judged, marks=first_order_marks(run)),
-        "Calibration": _calibration(judged, marks=marks),
+        "Programs": _programs(found.tool_use, found.code_errors),
+        "Position and length": _bias(found, marks=first_order_marks(run)),
+        "Calibration": _calibration(found),
         "Cost and time": _costs(judged, prices=prices),
     }
-    return {title: found for title, rows in sections.items() if (found := list(rows))}
+    return {title: kept for title, rows in sections.items() if (kept := list(rows))}
 
 
 def run_notes(run: ScoredRun) -> tuple[str, ...]:
@@ -175,8 +172,7 @@ def _raters(run: ScoredRun) -> Iterator[TableRow]:
         yield _row("kappa, quadratic weights" if pair.are_ratings else "Cohen's kappa", kappa, depth=1)
 
 
-def _selective(marks: list[ComparisonScore]) -> Iterator[TableRow]:
-    found = verdict_rates_of(marks)
+def _selective(found: VerdictRates) -> Iterator[TableRow]:
     yield _share("coverage (comparisons with a verdict)", found.coverage)
     yield _share("accuracy of these", found.accuracy, depth=1)
     for one in found.by_basis:
@@ -193,28 +189,27 @@ def _verdicts(judged: list[JudgedExample]) -> Iterator[TableRow]:
     yield _share("judgments that abstain", found.abstained)
 
 
-def _programs(judged: list[JudgedExample], *, marks: list[ComparisonScore]) -> Iterator[TableRow]:
-    use = tool_use_of(judged, marks=marks)
+def _programs(use: ToolUse, errors: Sequence[CodeErrors]) -> Iterator[TableRow]:
     yield _share("rollouts that ran a program", use.rollouts)
     yield _row("programs per judgment", use.programs)
     yield _share("accuracy with programs", use.with_programs)
     yield _share("accuracy without programs", use.without_programs)
-    for one in code_errors_of(judged):
+    for one in errors:
         if one.kind not in ALWAYS_SHOWN and not one.of_programs.value:
             continue
         yield _share(f"programs that failed: {one.kind.value}", one.of_programs)
         yield _share("of judgments with a program", one.of_judgments, depth=1)
 
 
-def _bias(judged: list[JudgedExample], *, marks: list[ComparisonScore]) -> Iterator[TableRow]:
-    if not judged or judged[0].mode is Mode.POINTWISE:
+def _bias(found: RunStatistics, *, marks: list[ComparisonScore]) -> Iterator[TableRow]:
+    if not found.judged or found.judged[0].mode is Mode.POINTWISE:
         return
-    flips = flips_of(judged)
+    flips = found.flips
     if flips.rate.num:
         yield _share("verdicts that flip with the order", flips.rate)
         yield _count("to the first shown, both times", flips.num_first, depth=1)
         yield _count("to the second shown, both times", flips.num_second, depth=1)
-    for position in positions_of(judged):
+    for position in found.positions:
         yield _share(f"first of {position.num_shown} shown is chosen", position.named[0])
         yield _row("p, against no bias", position.p_value, depth=1)
     length = length_of(marks)
@@ -226,11 +221,10 @@ def _bias(judged: list[JudgedExample], *, marks: list[ComparisonScore]) -> Itera
         yield _row("log-odds per log of length, given which is right", slope)
 
 
-def _calibration(judged: list[JudgedExample], *, marks: list[ComparisonScore]) -> Iterator[TableRow]:
-    confidences = confidences_of(judged, marks=marks)
+def _calibration(statistics: RunStatistics) -> Iterator[TableRow]:
+    confidences, found = statistics.confidences, statistics.calibration
     if not confidences:
         return
-    found = calibration_of(confidences)
     num = len(confidences)
     yield _percent("mean confidence", percent(found.confidence), num=num)
     yield _percent("expected calibration error", percent(found.expected_error), num=num)

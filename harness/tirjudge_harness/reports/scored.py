@@ -18,7 +18,8 @@ from tirjudge_harness.items import InputError, as_input_error
 from tirjudge_harness.metric_tree import ComparisonScore, MetricValue
 from tirjudge_harness.own_data.benchmark import benchmark_of
 from tirjudge_harness.protocols import Protocol, find_protocol
-from tirjudge_harness.run import MANIFEST, OUTLINES, RunManifest, load_run
+from tirjudge_harness.run import MANIFEST, OUTLINES, PlannedExample, RunManifest, load_run
+from tirjudge_harness.run_store import Failure
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +41,15 @@ class ScoredRun:
     unforced: list[MetricValue]
     """The figures with forced verdicts counted as none. Empty: no verdict was forced."""
     counts: EvaluationCounts
-    num_failures: int
-    """Number of requests that failed and have no judgment."""
+    planned: list[PlannedExample]
+    """All examples with the keys of their requests."""
+    failures: list[Failure]
+    """The requests that failed and have no judgment."""
+
+    @property
+    def num_failures(self) -> int:
+        """Number of requests that failed and have no judgment."""
+        return len(self.failures)
 
     @property
     def judged(self) -> list[JudgedExample]:
@@ -76,6 +84,10 @@ def _folders_in(path: Path) -> list[Path]:
         raise InputError(
             f"{path} contains only best-of-N runs; show them with `tirjudge bench report --shape best_of_n`"
         )
+    if path.is_file():
+        raise InputError(
+            f"{path} is a file; reports are about runs: `tirjudge bench run --data FILE --out FOLDER` makes one"
+        )
     if not found:
         raise InputError(
             f"{path}: no run found (no {MANIFEST} there or one folder below); give the --out folder of a run"
@@ -88,17 +100,18 @@ def _is_best_of_n(path: Path) -> bool:
     return (path / SELECTIONS).is_file() and not (path / OUTLINES).is_file()
 
 
-def score_run(path: Path, *, protocol: str | None = None) -> ScoredRun:
+def score_run(path: Path, *, protocol: str | None = None, with_texts: bool = True) -> ScoredRun:
     """Score a stored run.
 
     Args:
         path: folder of the run.
         protocol: name of the protocol. None: the protocol of the run.
+        with_texts: whether the judgments have the texts of their turns. Figures need none.
 
     Raises:
         InputError: the folder is not a run, its benchmark is not installed, or it lacks judgments for the protocol.
     """
-    run = load_run(path)
+    run = load_run(path, with_texts=with_texts)
     with as_input_error(path):
         benchmark = benchmark_of(run.manifest, run.outlines)
         by = find_protocol(protocol or run.manifest.protocol)
@@ -118,5 +131,6 @@ def score_run(path: Path, *, protocol: str | None = None) -> ScoredRun:
         figures=evaluation.figures,
         unforced=evaluation.unforced,
         counts=evaluation.counts,
-        num_failures=len(run.failures),
+        planned=run.planned,
+        failures=run.failures,
     )

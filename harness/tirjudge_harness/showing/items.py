@@ -14,12 +14,12 @@ from tirjudge.right import choices_by_order, decisions_of, differ, is_flipped
 from tirjudge.types import ChatMessage, Judgment, label_of
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import Example
-from tirjudge_harness.items import InputError, JudgeItem, JudgeSettings, read_tasks
+from tirjudge_harness.item_files import read_item_file
+from tirjudge_harness.items import InputError, JudgeItem, JudgeSettings
 from tirjudge_harness.output import OutputRecord
 from tirjudge_harness.own_data.rows import RATING, ROW
 from tirjudge_harness.reports.scored import ScoredRun, run_folders, score_run
 from tirjudge_harness.reports.texts import texts_of
-from tirjudge_harness.run import read_plan
 
 RESULTS = ("wrong", "none", "tie", "right")
 """Results of a comparison, worst first. An item has the worst result of its comparisons."""
@@ -155,7 +155,7 @@ def items_of_run(run: ScoredRun, *, texts: Mapping[str, Example]) -> Iterator[Sh
     results: dict[str, set[str]] = defaultdict(set)
     for mark in run.marks:
         results[mark.outline.id].add(mark.result)
-    asked = {plan.outline.id: plan.asked for plan in read_plan(run.path)}
+    asked = {plan.outline.id: plan.asked for plan in run.planned}
     for one in run.examples:
         yield _of_example(one, asked=asked, results=results, text=texts.get(one.outline.id))
 
@@ -190,8 +190,7 @@ def _of_output(path: Path, *, data: Path | None) -> list[ShownItem]:
         raise InputError(f"{path}: no line; give an output file of `tirjudge judge`")
     texts: dict[Any, JudgeItem] = {}
     if data is not None:
-        tasks, _ = read_tasks(data, settings=JudgeSettings())
-        texts = {task.item.id: task.item for task in tasks}
+        texts = {task.item.id: task.item for task in read_item_file(data, settings=JudgeSettings()).tasks}
     shown = []
     for record in {one.id: one for one in records}.values():
         item = texts.get(record.id)

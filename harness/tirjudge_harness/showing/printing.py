@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.rule import Rule
 from rich.text import Text
 
+from tirjudge.turn_costs import generation_cost, shown_ms
 from tirjudge.types import Judgment, RolloutRecord, TurnRecord, Verdict, label_of, prompt_text
 from tirjudge.visible import visible
 from tirjudge_harness.showing.items import AskedJudgment, ShownItem
@@ -67,8 +68,8 @@ def _judgment(asked: AskedJudgment, *, full: bool) -> Iterator[RenderableType]:
     for rollout in judgment.rollouts:
         shown = [label_of(asked.responses[index]) for index in rollout.order]
         yield Text(_order_line(shown), style="bold")
-        for turn in rollout.turns:
-            yield from _turn(turn, full=full)
+        for number, turn in enumerate(rollout.turns, 1):
+            yield from _turn(turn, number=number, full=full)
         yield Text(f"  {_rollout_line(rollout, shown=shown)}")
     yield Text(verdict_line(judgment, responses=asked.responses), style="bold")
 
@@ -79,13 +80,16 @@ def _order_line(shown: Sequence[str]) -> str:
     return f"Rollout, shown in the order {', '.join(shown)}"
 
 
-def _turn(turn: TurnRecord, *, full: bool) -> Iterator[RenderableType]:
+def _turn(turn: TurnRecord, *, number: int, full: bool) -> Iterator[RenderableType]:
+    if cost := generation_cost(turn):
+        yield Text(f"  Turn {number}, {cost}", style="dim")
     # The model writes the opening of the output's block, which follows below.
     text = turn.text.strip().removesuffix("```output").rstrip() if turn.was_called else turn.text.strip()
     if text:
         yield _block(text, full=full)
     if turn.outcome is not None:
-        yield Text(f"  Output ({turn.outcome.value})", style="bold")
+        took = "" if turn.tool_ms is None else f", {shown_ms(turn.tool_ms)}"
+        yield Text(f"  Output ({turn.outcome.value}){took}", style="bold")
         yield Padding(_block(turn.output or "", full=full), (0, 0, 0, 2), expand=False)
 
 

@@ -24,6 +24,7 @@ from tirjudge.durable import close_to_others, replacing_file
 from tirjudge.errors import TirjudgeError
 from tirjudge.types import ChatMessage, Judgment
 from tirjudge_pages.bench.views import ComparisonView, RunView
+from tirjudge_pages.judgment import JudgmentView
 
 INDEX = "pages.db"
 """Name of the index in the folder of a run."""
@@ -138,6 +139,10 @@ class ReadAnswer:
     responses: tuple[int, ...]
     """Indexes of the responses, in the order of the request."""
     judgment: Judgment
+
+    def view(self, *, id: str, max_chars: int) -> JudgmentView:
+        """Return what a page shows of the judgment. Arguments: see `JudgmentView`."""
+        return JudgmentView(self.judgment, request={}, responses=self.responses, id=id, max_chars=max_chars)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ This module exports the names that an outside package needs to define a dialect.
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 
 from fastapi import APIRouter
 from pydantic import BaseModel
@@ -35,6 +36,7 @@ __all__ = [
     "ResponseGroup",
     "ResponseScore",
     "chat_message",
+    "examples_of",
     "requests_of",
     "routers",
     "scored",
@@ -76,3 +78,9 @@ def requests_of(names: Collection[str]) -> dict[str, type[BaseModel]]:
     """Path -> model of its request body, for the OpenAPI schema. The native endpoint describes the shared path."""
     endpoints = [endpoint for name in names for endpoint in DIALECTS.named(name).endpoints]
     return {endpoint.path: endpoint.body for endpoint in endpoints if endpoint.path != RERANK_PATH}
+
+
+def examples_of(names: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Path -> title of an example -> body, for the OpenAPI schema."""
+    endpoints = [endpoint for name in names for endpoint in DIALECTS.named(name).endpoints]
+    return {endpoint.path: dict(endpoint.examples) for endpoint in endpoints if endpoint.examples}

@@ -66,6 +66,8 @@ class DialectEndpoint:
     """Computes the response."""
     summary: str
     """Description for the OpenAPI schema."""
+    examples: Mapping[str, Any] = field(default_factory=dict)
+    """Title -> body of an example for the OpenAPI schema. Each of them gets a 200."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,12 @@ from pydantic import ConfigDict, JsonValue
 
 from tirjudge.types import ChatMessage, Received, Text
 
+CONVERSATION = [{"role": "user", "content": "Write two words."}, {"role": "assistant", "content": "red fox"}]
+"""A conversation in examples of bodies."""
+
+RENDERED_PROMPT = "<|im_start|>user\nWrite two words.<|im_end|>\n<|im_start|>assistant\n"
+"""A prompt in examples of bodies, rendered with a chat template."""
+
 
 class ForeignRequest(Received):
     """A body in another project's format. Unknown fields are ignored, because the project may add fields."""

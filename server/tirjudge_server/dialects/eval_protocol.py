@@ -12,7 +12,7 @@ from pydantic import Field
 
 from tirjudge.integrations.detemplate import view_of
 from tirjudge_server.dialects.base import Dialect, DialectEndpoint, scored
-from tirjudge_server.dialects.bodies import ForeignMessage, ForeignRequest, chat_message, text_of
+from tirjudge_server.dialects.bodies import CONVERSATION, ForeignMessage, ForeignRequest, chat_message, text_of
 from tirjudge_server.dialects.context import DialectContext
 from tirjudge_server.failure import FailureRow, FailureStyle
 from tirjudge_server.scoring import ResponseGroup, ResponseScore
@@ -62,6 +62,7 @@ DIALECT = Dialect(
             body=EvalProtocolRequest,
             reply=scored(read, write),
             summary="eval-protocol's remote evaluator.",
+            examples={"One rollout": {"messages": CONVERSATION, "ground_truth": "two words"}},
         )
         for path in ("/evaluate", "/reward")
     ],

@@ -11,7 +11,7 @@ from typing import Any
 
 from tirjudge.types import Text
 from tirjudge_server.dialects.base import Dialect, DialectEndpoint, scored
-from tirjudge_server.dialects.bodies import ForeignRequest
+from tirjudge_server.dialects.bodies import RENDERED_PROMPT, ForeignRequest
 from tirjudge_server.dialects.context import DialectContext
 from tirjudge_server.failure import FailureRow, FailureStyle
 from tirjudge_server.scoring import ResponseGroup, ResponseScore
@@ -48,6 +48,7 @@ DIALECT = Dialect(
             body=LlamaFactoryRequest,
             reply=scored(read, write),
             summary="LLaMA-Factory's reward model.",
+            examples={"One rendered conversation": {"messages": [f"{RENDERED_PROMPT}red fox<|im_end|>"]}},
         )
     ],
     deadline_s=1800.0,

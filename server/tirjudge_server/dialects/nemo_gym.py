@@ -27,7 +27,7 @@ from tirjudge.strategies.base import chances
 from tirjudge.strategies.pairs import all_pairs, neighbours
 from tirjudge.types import MAX_NUMBER, Judgment, Mode, Received, Text
 from tirjudge_server.dialects.base import Dialect, DialectEndpoint
-from tirjudge_server.dialects.bodies import ForeignMessage, ForeignRequest, chat_message, text_of
+from tirjudge_server.dialects.bodies import CONVERSATION, ForeignMessage, ForeignRequest, chat_message, text_of
 from tirjudge_server.dialects.context import DialectContext, DialectSettings
 from tirjudge_server.dialects.gathering import Gathering
 from tirjudge_server.dialects.responses_objects import prompt_in, response_in
@@ -311,22 +311,55 @@ def _summary(rewards: Sequence[float]) -> dict[str, float]:
     }
 
 
+_RESPONSE = {
+    "id": "resp_1",
+    "output": [{"type": "message", "content": [{"type": "output_text", "text": "red fox"}]}],
+}
+_ROLLOUT = {"responses_create_params": {"input": "Write two words."}, "response": _RESPONSE}
+_SESSION = {"A session": {"resources_session_id": "session-1"}}
+
 DIALECT = Dialect(
     name="nemo_gym",
     endpoints=[
-        DialectEndpoint(path="/verify", body=NemoVerify, reply=verify, summary="Reward one rollout."),
-        DialectEndpoint(path="/compare", body=NemoCompare, reply=compare, summary="Reward the rollouts of one prompt."),
         DialectEndpoint(
-            path="/seed_session", body=NemoSession, reply=session, summary="Start a session; no state is kept."
+            path="/verify",
+            body=NemoVerify,
+            reply=verify,
+            summary="Reward one rollout.",
+            examples={"One rollout": _ROLLOUT},
         ),
         DialectEndpoint(
-            path="/close_session", body=NemoSession, reply=session, summary="End a session; no state is kept."
+            path="/compare",
+            body=NemoCompare,
+            reply=compare,
+            summary="Reward the rollouts of one prompt.",
+            examples={
+                "Two rollouts of a prompt": {
+                    "conversation_history": CONVERSATION[:1],
+                    "response_objs": [_RESPONSE, _RESPONSE],
+                }
+            },
+        ),
+        DialectEndpoint(
+            path="/seed_session",
+            body=NemoSession,
+            reply=session,
+            summary="Start a session; no state is kept.",
+            examples=_SESSION,
+        ),
+        DialectEndpoint(
+            path="/close_session",
+            body=NemoSession,
+            reply=session,
+            summary="End a session; no state is kept.",
+            examples=_SESSION,
         ),
         DialectEndpoint(
             path="/aggregate_metrics",
             body=NemoMetrics,
             reply=aggregate,
             summary="Mean rewards, without rollouts that have no score.",
+            examples={"One rollout": {"verify_responses": [{"_ng_task_index": 0, "reward": 1.0}]}},
         ),
     ],
     deadline_s=1500.0,

@@ -13,7 +13,7 @@ from pydantic import model_validator
 from tirjudge.types import Text
 from tirjudge_server.cost import Cost
 from tirjudge_server.dialects.base import Dialect, DialectEndpoint, scored
-from tirjudge_server.dialects.bodies import ForeignRequest, text_of
+from tirjudge_server.dialects.bodies import RENDERED_PROMPT, ForeignRequest, text_of
 from tirjudge_server.dialects.context import TOO_COSTLY, DialectContext
 from tirjudge_server.failure import FailureRow, FailureStyle
 from tirjudge_server.scoring import ResponseGroup, ResponseScore
@@ -80,6 +80,13 @@ DIALECT = Dialect(
             body=OpenRlhfRequest,
             reply=scored(read, write),
             summary="OpenRLHF's remote reward.",
+            examples={
+                "One rollout": {
+                    "query": [f"{RENDERED_PROMPT}red fox<|im_end|>"],
+                    "prompts": [RENDERED_PROMPT],
+                    "labels": [""],
+                }
+            },
         )
     ],
     deadline_s=150.0,

@@ -95,10 +95,16 @@ async def reply(asked: ForeignRerank, context: DialectContext) -> Any:
     }
 
 
+_TEXTS = ["The sky is blue.", "Berlin is the capital of Germany."]
+_EXAMPLES = {
+    "Cohere, Jina or vLLM": {"query": "What is the capital of Germany?", "documents": _TEXTS, "top_n": 1},
+    "text-embeddings-inference": {"query": "What is the capital of Germany?", "texts": _TEXTS, "return_text": True},
+}
+
 DIALECT = Dialect(
     name="rerank_shapes",
     endpoints=[
-        DialectEndpoint(path=path, body=ForeignRerank, reply=reply, summary="Rerank documents.")
+        DialectEndpoint(path=path, body=ForeignRerank, reply=reply, summary="Rerank documents.", examples=_EXAMPLES)
         for path in ("/rerank", RERANK_PATH, "/v2/rerank")
     ],
     deadline_s=60.0,

@@ -62,6 +62,13 @@ DIALECT = Dialect(
             body=RewardAnythingRequest,
             reply=scored(read, write),
             summary="RewardAnything's evaluation.",
+            examples={
+                "Two responses": {
+                    "principle": "Prefer the answer that follows the instruction.",
+                    "prompt": "Write two words.",
+                    "responses": {"first": "red fox", "second": "one red fox"},
+                }
+            },
         )
     ],
     deadline_s=25.0,

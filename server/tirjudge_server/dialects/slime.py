@@ -67,7 +67,13 @@ def write(asked: SlimeSample, rewards: list[ResponseScore], context: DialectCont
 DIALECT = Dialect(
     name="slime",
     endpoints=[
-        DialectEndpoint(path="/rm", body=SlimeSample, reply=scored(read, write), summary="slime's remote reward model.")
+        DialectEndpoint(
+            path="/rm",
+            body=SlimeSample,
+            reply=scored(read, write),
+            summary="slime's remote reward model.",
+            examples={"One sample": {"prompt": "What is 6 * 7?", "response": "It is 42.", "label": "42"}},
+        )
     ],
     deadline_s=100.0,
     failures=FailureRow(judge=FailureStyle.BARE_FALLBACK, server=FailureStyle.BARE_FALLBACK),

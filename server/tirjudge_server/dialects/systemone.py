@@ -243,7 +243,22 @@ DIALECT = Dialect(
     name="systemone",
     endpoints=[
         DialectEndpoint(
-            path="/v1/systemone", body=SystemOne, reply=reply, summary="Answer named questions about a state."
+            path="/v1/systemone",
+            body=SystemOne,
+            reply=reply,
+            summary="Answer named questions about a state.",
+            examples={
+                "Two questions": {
+                    "state": "Customer: My parcel is broken. Agent: I send you a new one today.",
+                    "questions": {
+                        "solved": {"type": "noul", "instructions": "The agent solves the problem."},
+                        "tone": {
+                            "type": "choice",
+                            "criteria": {"kind": "The agent is kind.", "rude": "The agent is rude."},
+                        },
+                    },
+                }
+            },
         )
     ],
     deadline_s=9.0,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -17,7 +17,14 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from tirjudge.integrations.detemplate import view_of
 from tirjudge.types import Text
 from tirjudge_server.dialects.base import Dialect, DialectEndpoint, Read, scored
-from tirjudge_server.dialects.bodies import ForeignMessage, ForeignRequest, chat_message, one_of
+from tirjudge_server.dialects.bodies import (
+    CONVERSATION,
+    RENDERED_PROMPT,
+    ForeignMessage,
+    ForeignRequest,
+    chat_message,
+    one_of,
+)
 from tirjudge_server.dialects.context import DialectContext
 from tirjudge_server.failure import FailureRow, FailureStyle
 from tirjudge_server.scoring import ResponseGroup, ResponseScore
@@ -106,7 +113,14 @@ def read_chats(asked: VllmPooling, context: DialectContext) -> list[ResponseGrou
 
 
 def endpoint(
-    path: str, body: type[BaseModel], read: Read, *, prefix: str, row: Callable[[float], dict[str, Any]], summary: str
+    path: str,
+    body: type[BaseModel],
+    read: Read,
+    *,
+    prefix: str,
+    row: Callable[[float], dict[str, Any]],
+    summary: str,
+    examples: Mapping[str, Any],
 ) -> DialectEndpoint:
     """An endpoint that responds with a list of rewards.
 
@@ -117,6 +131,7 @@ def endpoint(
         prefix: prefix of the response's id.
         row: reward -> its fields in the list.
         summary: description for the OpenAPI schema.
+        examples: title -> body of an example.
     """
 
     def write(asked: Any, rewards: list[ResponseScore], context: DialectContext) -> dict[str, Any]:
@@ -132,12 +147,17 @@ def endpoint(
             "usage": context.usage(),
         }
 
-    return DialectEndpoint(path=path, body=body, reply=scored(read, write), summary=summary)
+    return DialectEndpoint(path=path, body=body, reply=scored(read, write), summary=summary, examples=examples)
 
 
 def _listed(given: Texts) -> list[str]:
     return [given] if isinstance(given, str) else given
 
+
+_CHATS = {
+    "A conversation": {"messages": CONVERSATION},
+    "A rendered conversation": {"input": f"{RENDERED_PROMPT}red fox<|im_end|>"},
+}
 
 DIALECT = Dialect(
     name="vllm_scoring",
@@ -150,6 +170,7 @@ DIALECT = Dialect(
                 prefix="score",
                 row=lambda number: {"object": "score", "score": number},
                 summary="vLLM's similarity score.",
+                examples={"Two responses": {"text_1": "Write two words.", "text_2": ["red fox", "one red fox"]}},
             )
             for path in ("/score", "/v1/score")
         ),
@@ -160,6 +181,7 @@ DIALECT = Dialect(
             prefix="classify",
             row=lambda number: {"label": "LABEL_0", "probs": [number], "num_classes": 1},
             summary="vLLM's classification, with the reward as the one class.",
+            examples=_CHATS,
         ),
         endpoint(
             "/pooling",
@@ -168,6 +190,7 @@ DIALECT = Dialect(
             prefix="pool",
             row=lambda number: {"object": "pooling", "data": [number]},
             summary="vLLM's pooling, with the reward as the one number.",
+            examples=_CHATS,
         ),
     ],
     deadline_s=600.0,

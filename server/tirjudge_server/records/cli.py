@@ -117,19 +117,23 @@ def explain(
 @app.command("labels")
 def labels(
     output: Annotated[Path | None, typer.Option(help="File to write; default: standard output.")] = None,
+    by_person: Annotated[
+        bool, typer.Option("--by-person", help="Write the label of each person, in place of their majority.")
+    ] = False,
     records: RecordsUrl = None,
 ) -> None:
     """Write the judgments that people labeled as rows of JSON, for `tirjudge bench run --data FILE.jsonl`.
 
     Examples:
         tirjudge records labels --output people.jsonl
+        tirjudge records labels --by-person --output people.jsonl   # for the agreement of the people
     """
     from tirjudge.durable import private
     from tirjudge_server.records.database import opened
     from tirjudge_server.records.labels import labeled_rows
 
     with opened(records) as database:
-        lines = (json.dumps(row, ensure_ascii=False) for row in labeled_rows(database))
+        lines = (json.dumps(row, ensure_ascii=False) for row in labeled_rows(database, by_person=by_person))
         if output is None:
             for line in lines:
                 typer.echo(line)

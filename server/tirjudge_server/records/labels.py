@@ -6,6 +6,7 @@ A person may label a judgment again. The latest label of each person counts.
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -23,6 +24,9 @@ Label = Literal["agree", "other", "tie"]
 """The verdict is right, another response is best, or the responses are equally good."""
 
 LABELS: tuple[Label, ...] = get_args(Label)
+
+MAX_RATERS = 99
+"""Maximum number of people with columns of their own in exported rows."""
 
 MAX_NOTE_CHARS = 2_000
 """Maximum length of a note, in characters."""
@@ -107,15 +111,21 @@ def _stored(row: Any) -> StoredLabel:
     )
 
 
-def labeled_rows(database: Database) -> Iterator[dict[str, Any]]:
+def labeled_rows(database: Database, *, by_person: bool = False) -> Iterator[dict[str, Any]]:
     """Yield one row for each labeled judgment, for `tirjudge bench run --data`: id, prompt, responses, and `winner`, the
     majority of the latest label of each person (a split is a tie). Judgments without texts, with one response, and labels
     that name no response are left out.
 
+    Args:
+        database: The records.
+        by_person: Whether a row has the latest label of each person, as `rater_1`, `rater_2`, ..., in place of `winner`.
+            The numbers follow the names of the people.
+
     Raises:
         RecordsUnavailable: The database cannot be read.
-        ValueError: A record is damaged and cannot be read.
+        ValueError: A record is damaged and cannot be read, or more than `MAX_RATERS` people gave labels.
     """
+    raters = _raters(database) if by_person else {}
     wanted = select(records).where(records.c.kind == "judgment", records.c.human.is_not(None)).order_by(records.c.seq)
     with database.reading() as connection:
         for row in connection.execution_options(yield_per=200).execute(wanted):
@@ -128,16 +138,31 @@ def labeled_rows(database: Database) -> Iterator[dict[str, Any]]:
             latest: dict[str | None, StoredLabel] = {}
             for label in reversed(labels_of(database, judgment_id=record.id)):
                 latest[label.caller] = label
-            votes = [vote for label in latest.values() if (vote := _vote(label, verdict, len(responses)))]
+            votes = {who: vote for who, label in latest.items() if (vote := _vote(label, verdict, len(responses)))}
             if votes:
-                counts = {vote: votes.count(vote) for vote in votes}
-                most = [vote for vote, number in counts.items() if number == max(counts.values())]
                 yield {
                     "id": record.id,
                     "prompt": request["prompt"],
                     **{f"response_{label_of(index).lower()}": text for index, text in enumerate(responses)},
-                    "winner": most[0] if len(most) == 1 else "tie",
+                    **({name: votes.get(who) for who, name in raters.items()} or {"winner": _majority(votes.values())}),
                 }
+
+
+def _raters(database: Database) -> dict[str | None, str]:
+    """Return the people who gave labels, with the names of their columns."""
+    wanted = select(records).where(records.c.kind == "label")
+    with database.reading() as connection:
+        rows = connection.execution_options(yield_per=200).execute(wanted)
+        people = sorted({_stored(row).caller for row in rows}, key=lambda caller: caller or "")
+    if len(people) > MAX_RATERS:
+        raise ValueError(f"--by-person: {len(people)} people gave labels, more than {MAX_RATERS}; leave the option out")
+    return {person: f"rater_{number}" for number, person in enumerate(people, start=1)}
+
+
+def _majority(votes: Collection[str]) -> str:
+    counts = Counter(votes)
+    most = [vote for vote, number in counts.items() if number == max(counts.values())]
+    return most[0] if len(most) == 1 else "tie"
 
 
 def _vote(label: StoredLabel, verdict: Verdict, num_responses: int) -> str | None:

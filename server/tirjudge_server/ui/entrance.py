@@ -48,7 +48,7 @@ def router(site: PageSite) -> APIRouter:
             return site.page(request, "login", viewer=None, status=401, next=target, problem=problem)
         token = await asyncio.to_thread(start_session, site.access.database, key=key)
         response = RedirectResponse(target, status_code=303)
-        is_secure = request.url.scheme == "https"
+        is_secure = site.url(request).startswith("https:")
         response.set_cookie(COOKIE, token, max_age=SESSION_S, httponly=True, samesite="strict", secure=is_secure)
         return response
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import datetime
 import io
@@ -17,6 +18,8 @@ from tirjudge.types import Mode
 from tirjudge_pages import NavLink, PageFrame, render_page
 from tirjudge_pages.judgment import JudgmentView, LabelShown, LiveJudgment, RanAgain
 from tirjudge_server.access.authorization import check_scope
+from tirjudge_server.records.account import account_of
+from tirjudge_server.records.account_page import ACCOUNT_POLICY, account_page
 from tirjudge_server.records.endpoints import as_record, check_replayable, find_judgment, replay_record
 from tirjudge_server.records.filters import STATUSES, UNLABELED, RecordFilter
 from tirjudge_server.records.labels import LABELS, MAX_NOTE_CHARS, GivenLabel, StoredLabel
@@ -98,6 +101,13 @@ def _add_reading(routes: APIRouter, pages: JudgmentPages, *, reads: Any) -> None
         return Response(
             render_page("judgment", frame=frame, view=view, live=None), media_type="text/html", headers=headers
         )
+
+    @routes.get(PATH + "/{judgment_id}/account")
+    async def account(request: Request, judgment_id: str, viewer: Viewer = reads) -> Response:
+        record = await find_judgment(request, judgment_id=judgment_id, records=records)
+        page = await asyncio.to_thread(lambda: account_page(account_of(record)))
+        headers = {"Content-Security-Policy": f"{ACCOUNT_POLICY}; frame-ancestors 'none'"}
+        return Response(page, media_type="text/html", headers=headers)
 
     @routes.get(PATH + "/{judgment_id}")
     async def judgment(request: Request, judgment_id: str, viewer: Viewer = reads) -> Response:

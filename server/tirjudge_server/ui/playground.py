@@ -8,8 +8,7 @@ Clients that do not ask for HTML get the paths of the API from `GET /`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any
 
@@ -28,13 +27,14 @@ from tirjudge.http.protocol import (
     Problem,
     problem_of,
 )
-from tirjudge.types import MODEL_MODES, JudgeRequest, Judgment, Mode, TurnRecord
+from tirjudge.types import MODEL_MODES, JudgeRequest, Judgment, Mode, label_of
 from tirjudge_pages import NavLink, PageFrame, render_page
+from tirjudge_pages.judgment import MAX_TURNS, JudgmentView, TurnView
 from tirjudge_pages.request_form import MAX_CRITERION_FIELDS, MAX_RESPONSE_FIELDS, RequestForm
 from tirjudge_pages.snippets import RequestCode, code_of
 from tirjudge_pages.untrusted import shown_text
 from tirjudge_server.call import call_of
-from tirjudge_server.demo import REQUESTS, shown_as, verdict_line
+from tirjudge_server.demo import REQUESTS
 from tirjudge_server.service import JudgeService
 from tirjudge_server.streaming import EventStream, judgment_events
 from tirjudge_server.ui.site import PageSite, Viewer
@@ -45,9 +45,6 @@ PATH = "/"
 
 SCOPE = "judge"
 """Scope that a reader's key must have to send a request."""
-
-MAX_TURNS = 100
-"""Maximum number of turns on the page, over all rollouts."""
 
 MAX_PROBLEM_CHARS = 2_000
 """Maximum length of an error on the page, in characters."""
@@ -72,29 +69,6 @@ _TOOLS = (("auto", "may run Python"), ("on", "must run Python"), ("off", "none")
 
 _OPTIONS = ("reference", "rubric", "votes", "criteria.0.text")
 """Fields that are shown at once if they have a text."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RolloutShown:
-    """A rollout on the page."""
-
-    note: str
-    """The order of the responses in its prompt. Empty: one response."""
-    turns: Sequence[TurnRecord]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultShown:
-    """A judgment on the page."""
-
-    judgment: Judgment
-    sentence: str
-    """The verdict as a sentence."""
-    record: str | None
-    """Path of its record. None: it is not stored, or the reader may not read it."""
-    rollouts: Sequence[RolloutShown]
-    num_left_out: int
-    """Number of turns that are not shown."""
 
 
 def router(site: PageSite, *, service: JudgeService, max_body_bytes: int, records_path: str | None) -> APIRouter:
@@ -168,7 +142,7 @@ class _Playground:
         asked = _request_of(form)
         code = code_of(
             asked,
-            url=str(request.base_url).rstrip("/"),
+            url=self._site.url(request),
             model=self._service.judge.profile.name,
             needs_key=viewer.key is not None,
         )
@@ -184,14 +158,15 @@ class _Playground:
         call = call_of(request, dialect="playground")
         may_read = self._records_path is not None and viewer.may("read")
 
-        def result_of(judgment: Judgment) -> ResultShown:
-            return _result(judgment, record=f"{self._records_path}/{judgment.id}" if may_read else None)
+        def result_of(judgment: Judgment) -> dict[str, Any]:
+            view = JudgmentView(judgment, request={"responses": asked.responses}, id="result-")
+            return {"view": view, "record": f"{self._records_path}/{judgment.id}" if may_read else None}
 
         if _wants_stream(request):
             events = judgment_events(self._service, asked, call=call)
             return EventStream(await anext(events), events, encode=_encoder(form, code=code, result_of=result_of))
         judgment = await while_connected(request.receive, self._service.answer(asked, call=call))
-        return self._page(request, viewer, form, code=code, result=result_of(judgment))
+        return self._page(request, viewer, form, code=code, **result_of(judgment))
 
     def _page(
         self, request: Request, viewer: Viewer, form: RequestForm, *, status: int = 200, **values: Any
@@ -209,7 +184,7 @@ class _Playground:
             "max_criteria": MAX_CRITERION_FIELDS,
             "problem": "",
             "problem_field": None,
-            "result": None,
+            "view": None,
             "code": None,
             "focused": None,
         }
@@ -231,24 +206,6 @@ def _request_of(form: RequestForm) -> JudgeRequest:
         return form.request()
     except ValidationError as error:
         raise Refused(problem_of(error)) from error
-
-
-def _result(judgment: Judgment, *, record: str | None) -> ResultShown:
-    left, rollouts = MAX_TURNS, []
-    for rollout in judgment.rollouts:
-        turns = rollout.turns[:left]
-        left -= len(turns)
-        if turns:
-            note = shown_as(rollout.order) if len(rollout.order) > 1 else ""
-            rollouts.append(RolloutShown(note=note, turns=turns))
-    num_turns = sum(len(rollout.turns) for rollout in judgment.rollouts)
-    return ResultShown(
-        judgment=judgment,
-        sentence=verdict_line(judgment),
-        record=record,
-        rollouts=rollouts,
-        num_left_out=num_turns - (MAX_TURNS - left),
-    )
 
 
 def _told(problem: Problem, headers: dict[str, str]) -> str:
@@ -277,7 +234,7 @@ def _problem_block(form: RequestForm, problem: Problem, *, headers: dict[str, st
 
 
 def _encoder(
-    form: RequestForm, *, code: RequestCode, result_of: Callable[[Judgment], ResultShown]
+    form: RequestForm, *, code: RequestCode, result_of: Callable[[Judgment], dict[str, Any]]
 ) -> Callable[[Event | None], bytes]:
     """Return a function that encodes the events of one judgment as parts of the page."""
     num_turns = 0
@@ -296,11 +253,12 @@ def _encoder(
                 status = _block(target="status", text=f"Turns so far: {num_turns}")
                 if num_turns > MAX_TURNS:
                     return status
-                note = shown_as(event.order) if len(event.order) > 1 else ""
-                return status + _html_block("turn", turn=event.turn, number=num_turns, note=note)
+                turn = TurnView(turn=event.turn, rollout=0, index=num_turns - 1, prefix="streamed-")
+                note = f"Order of the answers: {', '.join(map(label_of, event.order))}" if len(event.order) > 1 else ""
+                return status + _html_block("turn", turn=turn, note=note)
             case Judgment():
                 status = _block(target="status", text="Done.")
-                return status + _html_block("result", is_last=True, result=result_of(event))
+                return status + _html_block("result", is_last=True, **result_of(event))
             case ErrorBody():
                 return _problem_block(form, event.error, headers={})
 

@@ -26,6 +26,10 @@ from tirjudge_server.access.sessions import csrf_token
 from tirjudge_web.binding import is_loopback
 from tirjudge_web.body import read_body
 from tirjudge_web.errors import FAILURES, Refused, problem_from
+from tirjudge_web.reference import REFERENCE_PATH
+
+PAGE_PATHS = ("/ui/",)
+"""Beginnings of the paths of pages, besides `/`."""
 
 COOKIE = "tirjudge_session"
 """Name of the cookie with the token of a session."""
@@ -73,12 +77,18 @@ class PageSite:
 
     Args:
         access: API keys. None: the server has no keys.
+        public_url: URL at which clients reach the server, without a slash at the end. None: that of each request.
     """
 
-    def __init__(self, *, access: Access | None) -> None:
+    def __init__(self, *, access: Access | None, public_url: str | None = None) -> None:
         self.access = access
+        self._public_url = public_url
         self.links: list[NavLink] = []
         self._keyless_secret = secrets.token_urlsafe(32)
+
+    def url(self, request: Request) -> str:
+        """Return the URL at which clients reach the server, without a slash at the end."""
+        return self._public_url or str(request.base_url).rstrip("/")
 
     def router(self) -> APIRouter:
         """Return a router for pages: its responses have the headers of pages, and its errors are pages."""
@@ -172,11 +182,18 @@ class PageSite:
         """Return the page of an error. A reader who has to log in is sent to the login."""
         status, problem, headers = problem_from(error)
         if status == 401 and request.method == "GET":
+            if request.headers.get("sec-fetch-site", "none") in ("cross-site", "same-site"):
+                return self.page(request, "reopen", viewer=None)
             query = f"?{request.url.query}" if request.url.query else ""
             return RedirectResponse(f"{LOGIN_PATH}?next={quote(request.url.path + query, safe='')}", status_code=303)
         page = self.page(request, "problem", viewer=None, status=status, message=problem.message)
         page.headers.update({name: value for name, value in headers.items() if name != "www-authenticate"})
         return page
+
+
+def is_page(path: str) -> bool:
+    """Whether a path is that of a page for people."""
+    return path in ("/", REFERENCE_PATH) or path.startswith(PAGE_PATHS)
 
 
 async def read_form(request: Request, *, max_bytes: int = MAX_FORM_BYTES) -> dict[str, str]:

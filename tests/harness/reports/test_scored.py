@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests.harness.reports.conftest import MakeRun, Pair
+from tests.judgments import build_judgment, build_rollout, build_turn
 from tests.runs import outline_of
-from tirjudge.types import Mode
+from tirjudge.types import Mode, Outcome
 from tirjudge_harness.items import InputError
+from tirjudge_harness.reports.run_table import run_table
 from tirjudge_harness.reports.scored import run_folders, score_run
 from tirjudge_harness.run import PlannedExample, read_manifest, read_plan, write_plan
+from tirjudge_harness.statistics.rates import CodeError, kind_of
+from tirjudge_harness.textless import ERROR_CHARS, TextlessTurns
 
 BOTH_RIGHT, FLIPPED, BOTH_WRONG = (0, 0), (0, 1), (1, 1)
 
@@ -35,6 +39,12 @@ def test_a_run_in_both_orders_is_scored_by_any_protocol(
     assert run.figures[0].num_marks == 10
     low, high = run.figures[0].interval or (1.0, 0.0)
     assert low < accuracy < high
+
+
+def test_a_file_is_no_run_and_the_message_says_how_to_make_one(tmp_path: Path) -> None:
+    (tmp_path / "judged.jsonl").write_text("{}\n")
+    with pytest.raises(InputError, match=r"is a file; .* `tirjudge bench run --data FILE --out FOLDER`"):
+        run_folders([tmp_path / "judged.jsonl"])
 
 
 def test_a_run_in_one_order_cannot_be_scored_by_both_orders(make_run: MakeRun) -> None:
@@ -99,3 +109,34 @@ def test_best_of_n_runs_are_skipped_among_others_and_refused_alone(make_run: Mak
     for path in (tmp_path / "alone", tmp_path / "alone" / "aime"):
         with pytest.raises(InputError, match=r"contains only best-of-N runs; .* --shape best_of_n"):
             run_folders([path])
+
+
+def test_without_texts_the_figures_of_a_run_are_the_same(make_run: MakeRun) -> None:
+    outcomes = (None, Outcome.OK, Outcome.ERROR, Outcome.TIMEOUT, Outcome.REFUSED)
+    named = (BOTH_RIGHT, FLIPPED, BOTH_WRONG)
+    pairs = [
+        Pair(id=f"p{n}", named=named[n % 3], outcome=outcomes[n % 5], subset="math" if n % 2 else "law")
+        for n in range(30)
+    ]
+    path = make_run(pairs)
+    whole, textless = score_run(path), score_run(path, with_texts=False)
+    assert run_table(textless) == run_table(whole)
+    turns = [
+        turn
+        for one in textless.examples
+        for judgment in one.judgments
+        for rollout in judgment.rollouts
+        for turn in rollout.turns
+    ]
+    assert {turn.text for turn in turns} == {""}
+    assert len({id(turn) for turn in turns}) <= len(outcomes) + 1
+
+
+def test_a_program_that_is_no_python_keeps_its_error_without_texts() -> None:
+    output = "  SyntaxError: invalid syntax (a long line of the program)"
+    turn = build_turn(Outcome.ERROR, text="t", code="(", output=output)
+    judgment = build_judgment(rollouts=[build_rollout(turns=[turn, turn])])
+    first, second = TextlessTurns().without_texts(judgment).rollouts[0].turns
+    assert first is second
+    assert (kind_of(first), first.code, first.text) == (CodeError.SYNTAX, "", "")
+    assert len(first.output or "") <= ERROR_CHARS

@@ -104,6 +104,8 @@ async def test_an_item_is_readable_and_harmless_in_a_terminal(make_run) -> None:
     programs = run_command(["show", str(folder), "--subset", "colors"]).stdout
     assert "  print('ran', 1 + 1)" in programs
     assert programs.index("Output (ok)") < programs.index("    ran 2")
+    assert re.search(r"Turn 1, \d+ tokens, [\d.,]+ ms", programs)
+    assert re.search(r"Output \(ok\), [\d.,]+ ms", programs)
     assert "Not judged" in programs
 
 

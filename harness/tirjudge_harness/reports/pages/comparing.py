@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tirjudge.durable import write_file
 from tirjudge_harness.reports.comparison import comparison_table
+from tirjudge_harness.reports.pages.collecting import without_cycle_collection
 from tirjudge_harness.reports.pages.tables import table_view
 from tirjudge_harness.reports.scored import score_run
 from tirjudge_pages.bench.index import comparison_file, run_fingerprint
@@ -19,7 +20,8 @@ def compare_runs(first: Path, second: Path, *, protocol: str | None = None) -> C
         InputError: the runs are of different benchmarks, or have no common comparisons.
     """
     fingerprints = run_fingerprint(first), run_fingerprint(second)
-    table = comparison_table([score_run(folder, protocol=protocol) for folder in (first, second)])
+    with without_cycle_collection():
+        table = comparison_table([score_run(folder, protocol=protocol, with_texts=False) for folder in (first, second)])
     return ComparisonView(table=table_view(table), fingerprints=fingerprints)
 
 

@@ -11,12 +11,14 @@ from pathlib import Path
 from tirjudge.prices import Prices
 from tirjudge_harness.examples import Example
 from tirjudge_harness.items import InputError
+from tirjudge_harness.reports.pages.collecting import without_cycle_collection
 from tirjudge_harness.reports.pages.tables import charts_of, published_tables, section_table
+from tirjudge_harness.reports.run_statistics import RunStatistics
 from tirjudge_harness.reports.run_table import COLUMNS, run_notes, run_sections
 from tirjudge_harness.reports.scored import ScoredRun, score_run
 from tirjudge_harness.reports.texts import texts_of
-from tirjudge_harness.run import PlannedExample, read_plan
-from tirjudge_harness.run_store import JOURNAL, read_judgments
+from tirjudge_harness.run import PlannedExample
+from tirjudge_harness.run_store import JOURNAL
 from tirjudge_harness.showing.items import ShownItem, items_of_run
 from tirjudge_harness.statistics.rates import kind_of
 from tirjudge_pages.bench.index import (
@@ -61,11 +63,12 @@ def index_run(
         OSError: the folder is not writable, or the disk is full.
     """
     fingerprint, read_at = run_fingerprint(folder), int(time.time())
-    run = score_run(folder, protocol=protocol)
-    texts, no_texts = _texts(run, data=data) if with_texts else ({}, "The index was written without texts.")
     path = path or folder / INDEX
-    view = run_view(run, prices=prices, read_at=read_at, no_texts=no_texts)
-    write_index(path, view=view, items=_items(run, texts=texts), fingerprint=fingerprint)
+    with without_cycle_collection():
+        run = score_run(folder, protocol=protocol, with_texts=False)
+        texts, no_texts = _texts(run, data=data) if with_texts else ({}, "The index was written without texts.")
+        view = run_view(run, prices=prices, read_at=read_at, no_texts=no_texts)
+        write_index(path, view=view, items=_items(run, texts=texts), fingerprint=fingerprint)
     return RunIndex(folder, path=path)
 
 
@@ -78,9 +81,10 @@ def run_view(run: ScoredRun, *, prices: Prices | None, read_at: int, no_texts: s
         read_at: Unix time in seconds at which the run was read.
         no_texts: why the index has no prompts and responses. Empty: it has them.
     """
-    sections, charts = run_sections(run, prices=prices), charts_of(run)
+    statistics = RunStatistics(run)
+    sections, charts = run_sections(run, prices=prices, statistics=statistics), charts_of(statistics)
     headline = sections.pop(HEADLINE, [])
-    num_asked = {plan.outline.id: len(plan.asked) for plan in read_plan(run.path)}
+    num_asked = {plan.outline.id: len(plan.asked) for plan in run.planned}
     return RunView(
         title=run.benchmark.title,
         judge=run.manifest.judge.model,
@@ -119,8 +123,8 @@ def _texts(run: ScoredRun, *, data: Path | None) -> tuple[Mapping[str, Example],
 
 def _items(run: ScoredRun, *, texts: Mapping[str, Example]) -> Iterator[IndexedItem]:
     places = journal_places(run.path)
-    plans = {plan.outline.id: plan for plan in read_plan(run.path)}
-    problems = {failure.key: failure.error for failure in read_judgments(run.path)[1]} if run.num_failures else {}
+    plans = {plan.outline.id: plan for plan in run.planned}
+    problems = {failure.key: failure.error for failure in run.failures}
     bases: dict[str, dict[str, None]] = defaultdict(dict)
     for mark in run.marks:
         if mark.basis is not None:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tirjudge.calibration import calibration_of
+from tirjudge.calibration import Calibration
 from tirjudge_harness.reports.published import published
+from tirjudge_harness.reports.run_statistics import RunStatistics
 from tirjudge_harness.reports.scored import ScoredRun
 from tirjudge_harness.reports.shapes import JUDGE, MODE, TITLES, paper_table
 from tirjudge_harness.reports.tables import Column, ReportTable, TableRow, footnotes, num_row, plain, shown
-from tirjudge_harness.statistics.bias import flips_of, positions_of
-from tirjudge_harness.statistics.calibration import confidences_of
 from tirjudge_harness.statistics.intervals import Estimate
-from tirjudge_harness.statistics.rates import code_errors_of, tool_use_of, verdict_rates_of
 from tirjudge_pages.bench.views import ChartPoint, ChartView, TableCell, TableHead, TableLine, TableView
 
 JUDGE_COLUMNS = (JUDGE.key, MODE.key)
@@ -64,41 +62,40 @@ def published_tables(run: ScoredRun) -> tuple[TableView, ...]:
     return tuple(found)
 
 
-def charts_of(run: ScoredRun) -> dict[str, tuple[ChartView, ...]]:
+def charts_of(statistics: RunStatistics) -> dict[str, tuple[ChartView, ...]]:
     """Return the charts of a run by the title of the section. A chart without data is left out."""
-    judged, marks = run.judged, run.marks
     found = {
         "Coverage and basis": [
             _shares(
                 "Accuracy by basis",
-                [(f"verdicts {one.basis}", one.accuracy) for one in verdict_rates_of(marks).by_basis],
+                [(f"verdicts {one.basis}", one.accuracy) for one in statistics.verdict_rates.by_basis],
             )
         ],
-        "Programs": [_programs(run), _errors(run)],
+        "Programs": [_programs(statistics), _errors(statistics)],
         "Position and length": [
             _shares(
                 "First of two shown is chosen",
-                [("first of 2", one.named[0]) for one in positions_of(judged) if one.num_shown == 2],
+                [("first of 2", one.named[0]) for one in statistics.positions if one.num_shown == 2],
                 reference=50.0,
             ),
-            _shares("Verdicts that flip with the order", [("flipped", flips_of(judged).rate)]),
+            _shares("Verdicts that flip with the order", [("flipped", statistics.flips.rate)]),
         ],
-        "Calibration": [_reliability(run)],
+        "Calibration": [_reliability(statistics.calibration)],
     }
     kept = {title: tuple(chart for chart in charts if chart is not None) for title, charts in found.items()}
     return {title: charts for title, charts in kept.items() if charts}
 
 
-def _programs(run: ScoredRun) -> ChartView | None:
-    use = tool_use_of(run.judged, marks=run.marks)
+def _programs(statistics: RunStatistics) -> ChartView | None:
+    use = statistics.tool_use
     return _shares(
         "Accuracy by use of programs",
         [("with programs", use.with_programs), ("without programs", use.without_programs)],
     )
 
 
-def _errors(run: ScoredRun) -> ChartView | None:
-    errors = code_errors_of(run.judged)
+def _errors(statistics: RunStatistics) -> ChartView | None:
+    errors = statistics.code_errors
     return _shares(
         "Programs that failed", [(one.kind.value, one.of_programs) for one in errors if one.of_programs.value]
     )
@@ -114,8 +111,7 @@ def _shares(title: str, shares: Iterable[tuple[str, Estimate]], *, reference: fl
     return ChartView(kind="shares", title=title, points=tuple(points), reference=reference) if points else None
 
 
-def _reliability(run: ScoredRun) -> ChartView | None:
-    found = calibration_of(confidences_of(run.judged, marks=run.marks))
+def _reliability(found: Calibration) -> ChartView | None:
     if not found.num:
         return None
     points = tuple(
