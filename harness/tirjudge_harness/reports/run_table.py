@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 
@@ -18,6 +19,7 @@ from tirjudge_harness.own_data.raters import rater_pairs_of
 from tirjudge_harness.protocols import Protocol
 from tirjudge_harness.reports.scored import ScoredRun
 from tirjudge_harness.reports.tables import Column, Kind, ReportTable, TableEntry, TableRow, percent, percent_of, row
+from tirjudge_harness.run import EvalManifest
 from tirjudge_harness.statistics.bias import flips_of, length_of, positions_of
 from tirjudge_harness.statistics.calibration import calibration_of, confidences_of, selective_of
 from tirjudge_harness.statistics.intervals import Estimate
@@ -76,6 +78,8 @@ def run_table(run: ScoredRun, *, prices: Prices | None = None) -> ReportTable:
 def run_sections(run: ScoredRun, *, prices: Prices | None = None) -> dict[str, list[TableRow]]:
     """Return the rows of the table of one run by section. Arguments as for `run_table`."""
     judged, marks = run.judged, run.marks
+    if run.manifest.data.eval is not None:
+        return {"Figures": list(figure_rows(run)), "Counts": list(_eval_counts(run, run.manifest.data.eval))}
     sections = {
         "Figures": figure_rows(run),
         "Coverage and basis": _selective(marks),
@@ -93,6 +97,8 @@ def run_sections(run: ScoredRun, *, prices: Prices | None = None) -> dict[str, l
 def run_notes(run: ScoredRun) -> tuple[str, ...]:
     """Return the settings of a run and the kind of its intervals, one sentence each."""
     manifest = run.manifest
+    if manifest.data.eval is not None:
+        return _eval_notes(manifest.data.eval, model=manifest.judge.model)
     asked = f"{manifest.mode_name}, {manifest.orders} order{'s' if manifest.orders == 'both' else ''}"
     votes = f", {manifest.votes} votes" if manifest.votes > 1 else ""
     votes += f", require {manifest.require}" if manifest.require else ""
@@ -113,6 +119,27 @@ def run_notes(run: ScoredRun) -> tuple[str, ...]:
         *((f"Columns: {meaning_line(manifest.data.columns)}.",) if manifest.data.columns else ()),
         "Intervals: Wilson's over prompts; bootstrap for formulas.",
     )
+
+
+def _eval_notes(found: EvalManifest, *, model: str) -> tuple[str, ...]:
+    names = f"Eval: {found.name} ({found.eval_id}). Run: {found.run_name or 'without a name'} ({found.run_id})"
+    num_rows = "an unknown number of" if found.num_rows is None else found.num_rows
+    return (
+        f"{names}, {found.status}. Samples: {model}.",
+        f"{found.num_graded} of {num_rows} rows are graded. A row with an error has no score, and counts in no share.",
+        "An item is a row with one criterion, or with all criteria. The first part of its id is a hash of the row.",
+        "Intervals: Wilson's over rows; bootstrap for mean scores.",
+    )
+
+
+def _eval_counts(run: ScoredRun, found: EvalManifest) -> Iterator[TableRow]:
+    yield _count("rows graded", found.num_graded)
+    results = Counter((mark.outline.subset, mark.result) for mark in run.marks)
+    unjudged = Counter(one.outline.subset for one in run.examples if not one.decisions)
+    for name in dict.fromkeys(one.outline.subset for one in run.examples):
+        yield _count(f"{name}: passed", results[name, "right"])
+        yield _count("failed", results[name, "wrong"], depth=1)
+        yield _count("error", unjudged[name], depth=1)
 
 
 def figure_rows(run: ScoredRun) -> Iterator[TableRow]:

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from tirjudge.http.protocol import invalid, shown
 from tirjudge_pages import NavLink
-from tirjudge_pages.bench.index import CHANGES, CONDITION_NAMES, IndexUnusable, ItemQuery, RunIndex
+from tirjudge_pages.bench.index import CHANGES, IndexUnusable, ItemQuery, RunIndex
 from tirjudge_pages.bench.links import LISTED_ITEMS, RUNS_PATH, ServerLinks, query_of
 from tirjudge_server.ui.run_library import RunLibrary
 from tirjudge_server.ui.site import PageSite, Viewer
@@ -89,7 +89,7 @@ class _RunPages:
         links, view = ServerLinks(name=name), index.view
         counts = await _read(index.counts)
         filters: list[tuple[str, int, str | None]] = [("all items", view.num_examples, links.items(ItemQuery()))]
-        for condition, text in CONDITION_NAMES.items():
+        for condition, text in index.condition_names.items():
             url = links.items(ItemQuery(conditions=frozenset({condition}))) if counts[condition] else None
             filters.append((text, counts[condition], url))
         is_changing = bool(view.num_missing) or not await _read(lambda: index.is_current)
@@ -110,7 +110,13 @@ class _RunPages:
 
         values = await _read(read)
         num_pages = max(1, math.ceil(values["total"] / LISTED_ITEMS))
-        values |= {"query": query, "page": page, "num_pages": num_pages, "condition_names": CONDITION_NAMES}
+        values |= {
+            "query": query,
+            "page": page,
+            "num_pages": num_pages,
+            "condition_names": index.condition_names,
+            "is_eval": index.view.is_eval,
+        }
         return self._site.page(request, "bench/items", viewer=viewer, name=name, links=ServerLinks(name=name), **values)
 
     async def item(self, request: Request, viewer: Viewer, *, place: str, name: str) -> Response:
@@ -124,6 +130,7 @@ class _RunPages:
         answers = await _read(lambda: index.answers(found[0]))
         values = {"item": found[0], "answers": answers, "links": ServerLinks(name=name)}
         values |= {"has_next": at + 1 < index.view.num_examples, "no_texts": index.view.no_texts}
+        values |= {"is_eval": index.view.is_eval, "judgments_path": None}
         return self._site.page(request, "bench/item", viewer=viewer, **values)
 
     async def compare(self, request: Request, viewer: Viewer, *, first: str, second: str) -> Response:
