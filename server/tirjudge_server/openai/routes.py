@@ -24,6 +24,7 @@ from tirjudge_server.openai.decisions import DecisionRequest, answer_decisions
 from tirjudge_server.openai.filestore import FileQuota, FileStore
 from tirjudge_server.openai.graders import RunRequest, ValidateRequest
 from tirjudge_server.openai.wire import parsed, refuse
+from tirjudge_server.records.database import Database, create_file, url_of
 from tirjudge_server.records.store import Records
 from tirjudge_server.service import JudgeService
 
@@ -89,7 +90,7 @@ def batch_router(
     routes = APIRouter()
     routes.include_router(files.router(file_store))
     routes.include_router(batches.router(runner, files=file_store, batches=batch_store))
-    eval_store = EvalStore(folder / "evals.db", quota=quota)
+    eval_store = EvalStore(_database_of_evals(folder, records=records), quota=quota)
     eval_runner = EvalRunner(
         service,
         store=eval_store,
@@ -110,6 +111,15 @@ def batch_router(
         )
     )
     return routes
+
+
+def _database_of_evals(folder: Path, *, records: Records | None) -> Database:
+    """Return the database of evals: that of the records if other servers can use it too, otherwise a file of this server."""
+    if records is not None and not records.database.is_sqlite:
+        return records.database
+    path = folder / "evals.db"
+    create_file(path)
+    return Database(url_of(str(path)))
 
 
 def endpoints(service: JudgeService) -> dict[str, Endpoint]:
