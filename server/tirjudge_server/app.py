@@ -19,6 +19,7 @@ from tirjudge_server import batch, dialects, native, reloading, reranking, rewar
 from tirjudge_server.access import Access, needs
 from tirjudge_server.chat_models import NO_MODELS, ChatModels
 from tirjudge_server.dialects import DIALECTS, DialectSettings
+from tirjudge_server.evals.store import EvalStore
 from tirjudge_server.openai import routes as openai
 from tirjudge_server.openai.filestore import FileQuota
 from tirjudge_server.openapi import Tag, describe
@@ -28,6 +29,7 @@ from tirjudge_server.service import JudgeService
 from tirjudge_server.telemetry.instrumenting import instrument_app
 from tirjudge_server.telemetry.metrics import ServerMetrics
 from tirjudge_server.ui import PageSite, entrance, judgments, playground
+from tirjudge_server.ui import evals as eval_pages
 from tirjudge_server.ui import runs as run_pages
 from tirjudge_web.body_budget import NUM_LARGEST, BodyBudget
 from tirjudge_web.browser_check import AllowedHosts, BrowserCheck
@@ -92,8 +94,17 @@ def create_app(
     app.state.access = access
     if access is not None:
         service.on_end.append(access.on_end)
+    eval_store = None if files is None else openai.open_eval_store(files, quota=quota, records=records)
     groups = [
-        *_judging(service, max_body_bytes=max_body_bytes, files=files, quota=quota, models=chat_models, records=records)
+        *_judging(
+            service,
+            max_body_bytes=max_body_bytes,
+            files=files,
+            quota=quota,
+            models=chat_models,
+            records=records,
+            eval_store=eval_store,
+        )
     ]
     groups += _rewarding(service, names=names, settings=settings)
     if records is not None:
@@ -104,7 +115,11 @@ def create_app(
     for scope, tag, routes, _ in groups:
         app.include_router(routes, dependencies=[Depends(needs(scope))], tags=[tag])
     app.include_router(_state(service, records=records))
-    _add_pages(app, service, access=access, records=records, runs=runs, max_body_bytes=max_body_bytes)
+    site = _add_pages(app, service, access=access, records=records, runs=runs, max_body_bytes=max_body_bytes)
+    if files is not None and eval_store is not None:
+        judgments_path = None if records is None else judgments.PATH
+        folder = files / "evals"
+        app.include_router(eval_pages.router(site, store=eval_store, folder=folder, judgments_path=judgments_path))
     requests = {path: model for *_, posted in groups for path, model in posted.items()}
     functions = [function.name for function in service.judge.functions]
     describe(
@@ -127,8 +142,8 @@ def _add_pages(
     records: Records | None,
     runs: Path | None,
     max_body_bytes: int,
-) -> None:
-    """Add the pages for people."""
+) -> PageSite:
+    """Add the pages for people, except those of evals. Return what all pages share."""
     site = PageSite(access=access)
     records_path = None if records is None else judgments.PATH
     app.include_router(
@@ -139,6 +154,7 @@ def _add_pages(
     app.include_router(entrance.router(site))
     if runs is not None:
         app.include_router(run_pages.router(site, folder=runs))
+    return site
 
 
 Endpoints = tuple[str, Tag, APIRouter, Mapping[Any, type[BaseModel]]]
@@ -153,6 +169,7 @@ def _judging(
     quota: FileQuota,
     models: ChatModels,
     records: Records | None,
+    eval_store: EvalStore | None,
 ) -> Iterator[Endpoints]:
     yield "judge", Tag.JUDGE, native.router(service, max_body_bytes=max_body_bytes), {}
     yield "judge", Tag.JUDGE, batch.router(service, max_body_bytes=max_body_bytes), batch.REQUESTS
@@ -160,7 +177,13 @@ def _judging(
     yield "judge", Tag.OPENAI, routes, openai.REQUESTS
     if files is not None:
         routes = openai.batch_router(
-            service, folder=files, max_body_bytes=max_body_bytes, quota=quota, models=models, records=records
+            service,
+            folder=files,
+            max_body_bytes=max_body_bytes,
+            quota=quota,
+            models=models,
+            records=records,
+            eval_store=eval_store,
         )
         yield "judge", Tag.FILES, routes, openai.BATCH_REQUESTS
 

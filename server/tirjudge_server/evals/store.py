@@ -96,6 +96,16 @@ class StoredRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ListedEval:
+    """An eval with its runs."""
+
+    of: StoredEval
+    num_runs: int
+    latest: StoredRun | None
+    """None: it has no run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRow:
     """A row of a run."""
 
@@ -125,6 +135,7 @@ class EvalStore:
 
     Attributes:
         holder: Id of this server, as the holder of runs.
+        on_delete: Functions that are called in a thread with the id of a run that was deleted.
     """
 
     def __init__(
@@ -138,6 +149,7 @@ class EvalStore:
         self._quota = quota
         self._now = now
         self.holder = uuid.uuid4().hex
+        self.on_delete: list[Callable[[str], None]] = []
         self._writer = GroupCommitWriter[Connection]("tirjudge-evals", transaction=self._database.writing)
         with self._database.writing() as connection:
             create_tables(connection)
@@ -262,7 +274,9 @@ class EvalStore:
             connection.execute(delete(evals).where(evals.c.id == eval_id))
             return found
 
-        return await self._writer.do(work)
+        deleted = await self._writer.do(work)
+        await asyncio.to_thread(self._tell_deleted, deleted)
+        return deleted
 
     async def eval_ids(self, *, owner: str | None, newest_first: bool, by_update: bool) -> list[str]:
         """Return the ids of all evals of an owner, in order."""
@@ -356,6 +370,36 @@ class EvalStore:
         wanted = wanted if status is None else wanted.where(runs.c.status == status)
         return [row.id for row in await self._read(wanted.order_by(_ordered(runs.c.serial, newest_first)))]
 
+    async def listed_evals(self, *, owner: str | None, first: int, num: int) -> list[ListedEval]:
+        """Return evals with their runs, newest first.
+
+        Args:
+            owner: The owner. None: the evals of all callers.
+            first: Number of evals to skip.
+            num: Maximum number of evals.
+        """
+        wanted = select(evals).order_by(evals.c.serial.desc()).offset(first).limit(num)
+        found = await self._read(wanted if owner is None else wanted.where(evals.c.owner == owner))
+        ids = [row.id for row in found]
+        counted = select(runs.c.eval_id, func.count().label("num"), func.max(runs.c.serial).label("latest"))
+        counts = {
+            row.eval_id: row
+            for row in await self._read(counted.where(runs.c.eval_id.in_(ids)).group_by(runs.c.eval_id))
+        }
+        serials = [row.latest for row in counts.values()]
+        latest = {row.eval_id: _run_of(row) for row in await self._read(select(runs).where(runs.c.serial.in_(serials)))}
+        return [
+            ListedEval(
+                of=_eval_of(row), num_runs=counts[row.id].num if row.id in counts else 0, latest=latest.get(row.id)
+            )
+            for row in found
+        ]
+
+    async def listed_runs(self, eval_id: str, *, first: int, num: int) -> list[StoredRun]:
+        """Return the runs of an eval, newest first. `first`: number of runs to skip; `num`: maximum number of runs."""
+        wanted = select(runs).where(runs.c.eval_id == eval_id).order_by(runs.c.serial.desc()).offset(first).limit(num)
+        return [_run_of(row) for row in await self._read(wanted)]
+
     def unfinished(self) -> list[str]:
         """Return the ids of the runs of all owners that have not ended, oldest first."""
         with self._database.reading() as connection:
@@ -393,6 +437,12 @@ class EvalStore:
     async def delete_run(self, run_id: str) -> None:
         """Delete a run with its rows."""
         await self._writer.do(lambda connection: self._delete_run(connection, run_id))
+        await asyncio.to_thread(self._tell_deleted, [run_id])
+
+    def _tell_deleted(self, run_ids: Iterable[str]) -> None:
+        for run_id in run_ids:
+            for tell in self.on_delete:
+                tell(run_id)
 
     def _delete_run(self, connection: Connection, run_id: str) -> None:
         found = connection.execute(select(runs.c.owner, runs.c.num_bytes).where(runs.c.id == run_id)).one_or_none()
