@@ -120,7 +120,12 @@ def create_app(
         judgments_path = None if records is None else judgments.PATH
         folder = files / "evals"
         app.include_router(eval_pages.router(site, store=eval_store, folder=folder, judgments_path=judgments_path))
-    requests = {path: model for *_, posted in groups for path, model in posted.items()}
+    _describe(app, service, {path: model for *_, posted in groups for path, model in posted.items()})
+    return app
+
+
+def _describe(app: FastAPI, service: JudgeService, requests: Mapping[Any, type[BaseModel]]) -> None:
+    """Add the OpenAPI description and its page. `requests`: path -> model of its request body."""
     functions = [function.name for function in service.judge.functions]
     describe(
         app,
@@ -131,7 +136,6 @@ def create_app(
         takes_evidence=service.judge.takes_evidence,
     )
     add_reference(app)
-    return app
 
 
 def _add_pages(

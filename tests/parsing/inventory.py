@@ -525,6 +525,7 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge_server.chat_models:_by_name": _OPERATOR,
     "tirjudge_server.cli:serve": _OPERATOR,
     "tirjudge_server.evals.objects:_ITEM_ID": _BOUNDED,
+    "tirjudge_server.evals.store:_ID": _BOUNDED,
     "tirjudge_server.evals.store:EvalStore.graded_rows": _OURS,
     "tirjudge_server.openai.batches:_WINDOW": _BOUNDED,
     "tirjudge_server.openai.conversation:_answered": _OURS,

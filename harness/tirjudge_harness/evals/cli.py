@@ -170,6 +170,8 @@ def run(
         source = data_source(file_id, model=model, messages=template)
         started = server.start(eval_id, {"name": name, "data_source": source})
         console.print(f"started {started.id}; see it with: tirjudge evals show {eval_id} {started.id}", soft_wrap=True)
+        if started.report_url is not None:
+            console.print(f"page: {started.report_url}", markup=False, highlight=False, soft_wrap=True)
         if wait:
             try:
                 started = server.wait(started, console=console)
