@@ -134,9 +134,13 @@ class EvalRunner:
             await asyncio.sleep(POLL_S)
 
     async def _look_at_runs(self) -> None:
+        working = self.jobs.working  # before the leases are read: a run is claimed before its work starts
         held, free = await self._store.renew()
-        for run_id in self.jobs.working - set(held):
+        for run_id in working - set(held):
             self.jobs.interrupt(run_id)  # canceled, deleted, or taken by another server
+        for run_id in held:
+            if not self.jobs.knows(run_id):
+                self.jobs.run(run_id)  # its end could not be stored
         for run in free:
             if not self.jobs.knows(run.id) and self._has_rows(run):
                 self._hold_file(run)

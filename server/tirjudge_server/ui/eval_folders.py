@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from tirjudge.durable import UNFINISHED, make_private_folder, private, remove_unfinished
+from tirjudge.errors import RecordsUnavailable
+from tirjudge.types import encodable
 from tirjudge_pages.bench.index import RUN_FILES, IndexUnusable, RunIndex
 from tirjudge_pages.bench.links import EVAL_RUNS_PATH, ServerLinks
 from tirjudge_pages.bench.views import ComparisonView
@@ -69,7 +71,7 @@ class EvalFolders:
             )
             return FoundRun(title=title, folder=folder, index=None, problem=problem, goes_on=False, links=links)
         work, index = (folder,), RunIndex(folder)
-        is_current = await asyncio.to_thread(_is_current, index, run)
+        is_current = await asyncio.to_thread(_is_current, index, run, of)
         if not is_current:
             self._processes.start(work, partial(self._write, run, of))
         found: RunIndex | None = None
@@ -95,6 +97,8 @@ class EvalFolders:
                 await asyncio.to_thread(_replace, self._folder / run.id, unfinished / run.id)
         except OSError as error:
             raise HarnessFailed(f"the pages cannot be written: {error.strerror}") from error
+        except RecordsUnavailable as error:
+            raise HarnessFailed("the results cannot be read now; the database does not answer") from error
         finally:
             await asyncio.to_thread(shutil.rmtree, unfinished, ignore_errors=True)
             await asyncio.to_thread(self._prune)
@@ -146,13 +150,14 @@ def may_read(viewer: Viewer, owner: str | None) -> bool:
     return viewer.seen is None or viewer.seen == owner
 
 
-def _is_current(index: RunIndex, run: StoredRun) -> bool:
-    """Whether a folder has all results of a run, and its state."""
+def _is_current(index: RunIndex, run: StoredRun, of: StoredEval) -> bool:
+    """Whether a folder has all results of a run, its state, and the name of its eval, which comparisons need."""
     try:
         known = json.loads((index.folder / MANIFEST).read_bytes())["data"]["eval"]
         graded = run.tally.rows
         num_graded = graded.passed + graded.failed + graded.errored
-        return (known["status"], known["num_graded"]) == (run.status, num_graded) and index.is_current
+        state = (known["status"], known["num_graded"], known["name"])
+        return state == (run.status, num_graded, encodable(of.content.get("name") or of.id)) and index.is_current
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
