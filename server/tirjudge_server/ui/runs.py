@@ -147,7 +147,8 @@ class RunPages:
         return self._site.page(request, "bench/item", viewer=viewer, **values)
 
     async def compare(self, request: Request, viewer: Viewer, *, first: str, second: str) -> Response:
-        one, other = [await self.source.find(name, viewer=viewer) for name in (first, second)]
+        one = await self.source.find(first, viewer=viewer)
+        other = await self.source.find(second, viewer=viewer)
         if first == second:
             message = "second: the same run as the first; choose two runs"
             raise Refused(invalid(message, param="second", code="invalid_value"))
