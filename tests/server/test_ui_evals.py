@@ -203,7 +203,7 @@ async def _shown(pages: httpx2.AsyncClient, path: str, text: str) -> None:
 
 @pytest.mark.slow
 async def test_hostile_texts_do_nothing_in_a_browser(browser: SharedBrowser, tmp_path: Path) -> None:
-    hostile = f"{HOSTILE_TEXT[:200]}\ud800"
+    hostile = HOSTILE_TEXT[:200]
     criteria = [{**EQUAL, "name": HOSTILE_TEXT[:60]}, {**LENGTH, "name": f"{HOSTILE_TEXT[:60]}2"}]
     async with opened(app_of(tmp_path)) as (client, pages):
         made = await create(client, *criteria, name=hostile, metadata={HOSTILE_TEXT[:60]: HOSTILE_TEXT[:500]})

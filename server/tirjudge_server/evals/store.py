@@ -381,7 +381,7 @@ class EvalStore:
         wanted = select(evals).order_by(evals.c.serial.desc()).offset(first).limit(num)
         found = await self._read(wanted if owner is None else wanted.where(evals.c.owner == owner))
         ids = [row.id for row in found]
-        counted = select(runs.c.eval_id, func.count().label("num"), func.max(runs.c.serial).label("latest"))
+        counted: Any = select(runs.c.eval_id, func.count().label("num"), func.max(runs.c.serial).label("latest"))
         counts = {
             row.eval_id: row
             for row in await self._read(counted.where(runs.c.eval_id.in_(ids)).group_by(runs.c.eval_id))

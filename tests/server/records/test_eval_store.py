@@ -118,8 +118,8 @@ async def test_an_older_file_is_brought_to_this_version(tmp_path: Path) -> None:
             text("INSERT INTO runs VALUES (1, :run, :eval, 'alice', 1, 'in_progress', '{}', 1, 9, '{}', NULL)"), ids
         )
         connection.execute(text("INSERT INTO rows (run_id, number, item) VALUES (:run, 0, '{}')"), ids)
-    for _ in range(2):
-        store = EvalStore(database)
+    EvalStore(database)
+    store = EvalStore(database)
     assert store.unfinished() == [ids["run"]]
     assert await store.claim(ids["run"])
     assert await store.finish_row(ids["run"], 0, **PASSED)
