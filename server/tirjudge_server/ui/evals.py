@@ -80,7 +80,7 @@ def _add_lists(routes: APIRouter, site: PageSite, *, store: EvalStore, reads: An
             for each in found[:PAGE_ROWS]
         ]
         values = {"evals": evals, "page": page, "has_more": len(found) > PAGE_ROWS, "path": EVALS_PATH}
-        return site.page(request, "evals/list", viewer=viewer, sees_all=viewer.seen is None, **values)
+        return site.page(request, "evals/list", viewer=viewer, sees_all=_sees_owners(viewer), **values)
 
     @routes.get(EVALS_PATH + "/{eval_id}")
     async def show_eval(request: Request, eval_id: str, viewer: Viewer = reads) -> Response:
@@ -100,7 +100,12 @@ def _add_lists(routes: APIRouter, site: PageSite, *, store: EvalStore, reads: An
             "compare_path": f"{EVAL_RUNS_PATH}/compare", "list_path": EVALS_PATH,
             "reload_s": RELOAD_S if any(run.status in UNFINISHED for run in found) else None,
         }  # fmt: skip
-        return site.page(request, "evals/eval", viewer=viewer, sees_all=viewer.seen is None, **values)
+        return site.page(request, "evals/eval", viewer=viewer, sees_all=_sees_owners(viewer), **values)
+
+
+def _sees_owners(viewer: Viewer) -> bool:
+    """Whether a reader sees the evals of several owners."""
+    return viewer.key is not None and viewer.seen is None
 
 
 def _line(run: StoredRun, *, names: Sequence[str]) -> EvalRunLine:

@@ -45,7 +45,7 @@ def test_values_are_checked_against_patterns(schema: Any, valid: Any, invalid: A
 @pytest.mark.parametrize(
     ("schema", "problem"),
     [
-        ({"pattern": "(?=x)"}, "not valid in re2"),
+        ({"pattern": "(?=x)"}, "not valid in re2: invalid perl operator: (?=; "),
         ({"pattern": r"(a)\1"}, "use no lookaround and no back-references"),
         ({"properties": {"a": {"patternProperties": {"(": {}}}}}, "not valid in re2"),
         ({"pattern": "\ud800("}, "not valid in re2"),
