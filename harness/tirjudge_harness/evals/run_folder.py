@@ -43,7 +43,7 @@ _PASSED, _FAILED = 10.0, 1.0
 """Scores of judgments by rules."""
 
 
-class StoredRow(StoredModel):
+class RowTexts(StoredModel):
     """A line of `rows.jsonl`."""
 
     id: str
@@ -96,7 +96,7 @@ def examples_of_rows(folder: Path, outlines: Sequence[ExampleMetadata]) -> list[
     file = folder / ROWS
     if not file.is_file():
         raise InputError(f"{file}: no such file; write the folder again with `tirjudge evals export`")
-    rows = {row.id: row for row in parse_lines(whole_lines(file), model=StoredRow, path=file)}
+    rows = {row.id: row for row in parse_lines(whole_lines(file), model=RowTexts, path=file)}
     return [
         Example(outline=outline, prompt=_pretty(row.item), responses=(row.output,))
         for outline in outlines
@@ -115,7 +115,7 @@ def _check_folder(folder: Path, run: EvalRun) -> None:
         raise InputError(f"{folder}: exists, and is not a folder of {run.id}; give another folder")
 
 
-def _rows(items: Sequence[OutputItem]) -> list[StoredRow]:
+def _rows(items: Sequence[OutputItem]) -> list[RowTexts]:
     """Return the rows under ids that depend on their content alone, so that runs over other files can be compared."""
     seen: Counter[str] = Counter()
     rows = []
@@ -125,7 +125,7 @@ def _rows(items: Sequence[OutputItem]) -> list[StoredRow]:
         seen[digest] += 1
         again = f"#{seen[digest]}" if seen[digest] > 1 else ""
         output = item.row.get("sample", {}).get("output_text", "")
-        rows.append(StoredRow(id=digest + again, item=json.dumps(item.datasource_item), output=output))
+        rows.append(RowTexts(id=digest + again, item=json.dumps(item.datasource_item), output=output))
     return rows
 
 
@@ -168,7 +168,7 @@ def _message(error: Any) -> str:
     return encodable(f"{error.get('code') or 'error'}: {error.get('message') or ''}")
 
 
-def _planned(item: OutputItem, row: StoredRow, *, name: str, place: int) -> PlannedExample:
+def _planned(item: OutputItem, row: RowTexts, *, name: str, place: int) -> PlannedExample:
     id = encodable(f"{row.id}/{name}")
     outline = ExampleMetadata(
         id=id,
@@ -238,7 +238,7 @@ def _manifest(
     run: EvalRun,
     *,
     criteria: Sequence[EvalCriterion],
-    rows: Sequence[StoredRow],
+    rows: Sequence[RowTexts],
     num_examples: int,
 ) -> RunManifest:
     digest = hashlib.sha256()

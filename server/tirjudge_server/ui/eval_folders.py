@@ -1,7 +1,7 @@
 """Run folders of evals, for their pages. They are copies: the database has the results.
 
 A folder is written when a page of its run is opened: the server writes the objects of the Evals API to a file, and the
-harness makes a run folder with an index from it. The new folder then replaces the old one.
+harness writes a run folder with an index from it. The new folder then replaces the old one.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ async def find_run(store: EvalStore, run_id: str, *, viewer: Viewer) -> tuple[St
     """Return a run that a reader may read, and its eval.
 
     Raises:
-        Refused: 404, there is no such run.
+        Refused: 404, the run does not exist.
     """
     run = await store.known_run(run_id)
     of = None if run is None else await store.known_eval(run.eval_id)

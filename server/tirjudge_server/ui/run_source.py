@@ -44,7 +44,7 @@ class RunSource(Protocol):
         """Return a run that the reader may read.
 
         Raises:
-            Refused: 404, there is no such run.
+            Refused: 404, the run does not exist.
         """
         ...
 
