@@ -133,7 +133,7 @@ def _pretty(item: str) -> str:
     return encodable(json.dumps(json.loads(item), indent=1, ensure_ascii=False))
 
 
-Judged = list[tuple[EvalCriterion, Mapping[str, Any]]]
+Judged = Sequence[tuple[EvalCriterion, Mapping[str, Any]]]
 """Criteria with their results."""
 
 

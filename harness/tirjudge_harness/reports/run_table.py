@@ -79,7 +79,8 @@ def run_sections(run: ScoredRun, *, prices: Prices | None = None) -> dict[str, l
     """Return the rows of the table of one run by section. Arguments as for `run_table`."""
     judged, marks = run.judged, run.marks
     if run.manifest.data.eval is not None:
-        return {"Figures": list(figure_rows(run)), "Counts": list(_eval_counts(run, run.manifest.data.eval))}
+        found = run.manifest.data.eval
+        return {"Figures": list(_eval_figures(run, found)), "Counts": list(_eval_counts(run, found))}
     sections = {
         "Figures": figure_rows(run),
         "Coverage and basis": _selective(marks),
@@ -130,6 +131,17 @@ def _eval_notes(found: EvalManifest, *, model: str) -> tuple[str, ...]:
         "An item is a row with one criterion, or with all criteria. The first part of its id is a hash of the row.",
         "Intervals: Wilson's over rows; bootstrap for mean scores.",
     )
+
+
+def _eval_figures(run: ScoredRun, found: EvalManifest) -> Iterator[TableRow]:
+    """Yield the shares of passed rows, and the mean scores on their own scales."""
+    num_shares = len(found.criteria) + (len(found.criteria) > 1)
+    for place, one in enumerate(run.figures):
+        if place < num_shares:
+            yield _percent(one.name, percent_of(one), num=one.num_marks)
+        else:
+            mean = TableEntry(value=one.value, interval=one.interval)
+            yield _row(one.name.removesuffix(" x 100"), mean, num=one.num_marks, kind="number")
 
 
 def _eval_counts(run: ScoredRun, found: EvalManifest) -> Iterator[TableRow]:

@@ -74,6 +74,8 @@ def test_scores_of_any_scale_have_a_mean(tmp_path: Path) -> None:
     run = score_run(written(tmp_path / "run", rows, criteria=[score]))
     assert figures(run) == {"quality": pytest.approx(2 / 3), "quality: mean score x 100": pytest.approx(6.5)}
     index = indexed(run.path)
+    values = [line.cells[1].text for line in index.view.headline.lines]
+    assert values == ["66.7 (20.8 to 93.9)", "6.5 (2.5 to 9)"]
     check = index.answers(index.items(first=1, num=1)[0])[0].judgment.checks[0][0]
     assert [reason.message for reason in check.reasons] == ["score 2.5", "Because."]
     assert (check.check, check.kind, check.passed) == ("quality", "score_model", False)
