@@ -118,6 +118,8 @@ async def test_a_run_has_the_pages_of_runs(tmp_path: Path) -> None:
         assert "p (Holm)" in compared
         assert "second against first" in compared
         assert "Items that changed: 6" in compared
+        assert "passed in this run only" in compared
+        assert str(tmp_path) not in compared
         page = await text_of(pages, f"/ui/evals/{made.id}")
         assert "Compare the two chosen runs" in page
         await text_of(pages, "/ui/evals/runs/report/..%2Ffiles", status=404)
@@ -189,6 +191,12 @@ async def test_the_server_writes_the_folder_of_a_run(tmp_path: Path) -> None:
             assert "Reading the run" in await text_of(pages, path)
             await _shown(pages, path, "results have a score")
         await _shown(pages, f"/ui/evals/runs/compare?first={runs[0].id}&second={runs[1].id}", "Items that changed: 0")
+        other = await run_of(client, made.id, [row(77)], name="other")
+        await _shown(pages, f"/ui/evals/runs/report/{other.id}", "results have a score")
+        path = f"/ui/evals/runs/compare?first={runs[0].id}&second={other.id}"
+        await _shown(pages, path, "alert")
+        assert str(tmp_path) not in await text_of(pages, path)
+        await client.evals.runs.delete(other.id, eval_id=made.id)
     assert sorted(path.name for path in (tmp_path / "evals").iterdir()) == sorted(run.id for run in runs)
 
 

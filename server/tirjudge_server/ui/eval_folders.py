@@ -78,13 +78,18 @@ class EvalFolders:
         with suppress(IndexUnusable):
             _ = index.view
             found = index
-        problem = self._processes.problem(work)
+        problem = self._without_path(self._processes.problem(work))
         goes_on = goes_on or not is_current
         return FoundRun(title=title, folder=folder, index=found, problem=problem, goes_on=goes_on, links=links)
 
     async def comparison(self, first: FoundRun, second: FoundRun) -> tuple[ComparisonView | None, str | None]:
         """See `RunSource`."""
-        return compared(first, second, processes=self._processes)
+        found, problem = compared(first, second, processes=self._processes)
+        return found, self._without_path(problem)
+
+    def _without_path(self, problem: str | None) -> str | None:
+        """Return a problem without the path of the folder on this server."""
+        return None if problem is None else problem.replace(f"{self._folder}/", "")
 
     async def _write(self, run: StoredRun, of: StoredEval) -> None:
         unfinished = self._folder / f"{UNFINISHED}{run.id}"

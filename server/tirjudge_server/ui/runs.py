@@ -33,6 +33,9 @@ MAX_PAGE = 10**9
 CHANGE_NAMES = {"all": "all", "gained": "right in this run only", "lost": "right in the first run only"}
 """Kind of changes, from `CHANGES` -> its text for readers."""
 
+EVAL_CHANGE_NAMES = {"all": "all", "gained": "passed in this run only", "lost": "passed in the first run only"}
+"""The same for runs of evals."""
+
 T = TypeVar("T")
 
 
@@ -167,9 +170,11 @@ class RunPages:
             query = urlencode({"first": first, "second": second, **fields})
             return f"{self.source.path}/compare?{query}#changes"
 
+        is_eval = other.index.view.is_eval
+        names = EVAL_CHANGE_NAMES if is_eval else CHANGE_NAMES
         values = {
             "view": view, "total": total, "changes": changes, "first_name": one.title, "second_name": other.title,
-            "kinds": [(text, url(kind=name), name == kind) for name, text in CHANGE_NAMES.items()],
+            "kinds": [(text, url(kind=name), name == kind) for name, text in names.items()], "is_eval": is_eval,
             "previous": url(kind=kind, page=str(page - 1)) if page > 1 else None,
             "next": url(kind=kind, page=str(page + 1)) if skipped + LISTED_ITEMS < total else None,
             "first_links": one.links, "second_links": other.links,

@@ -149,6 +149,7 @@ def _write_comparison(
         total=total,
         changes=changes,
         kinds=(),
+        is_eval=indexes[second].view.is_eval,
         previous=None,
         next=None,
         first_name=names[first],
