@@ -75,6 +75,33 @@ class JudgeManifest(StoredModel):
         )
 
 
+class EvalCriterion(StoredModel):
+    """A testing criterion of an eval."""
+
+    name: str
+    """Unique name in the eval. It is the subset of its items."""
+    type: str
+    """Type of the grader, such as `string_check`."""
+
+
+class EvalManifest(StoredModel):
+    """The run of an eval whose results are in a run folder."""
+
+    eval_id: str
+    name: str
+    """Name of the eval, or its id if it has none."""
+    run_id: str
+    run_name: str
+    """Empty: the run has no name."""
+    status: str
+    """State of the run when the folder was written."""
+    num_rows: int | None
+    """Number of rows of the run. None: not known."""
+    num_graded: int
+    """Number of rows that were graded when the folder was written."""
+    criteria: tuple[EvalCriterion, ...]
+
+
 class DataManifest(StoredModel):
     """The examples of a run."""
 
@@ -96,6 +123,8 @@ class DataManifest(StoredModel):
     """Number of rows of a user's file without a label, which are left out. 0 is omitted from JSON."""
     documents_sha256: str | None = Field(default=None, exclude_if=is_none)
     """Hash of the documents that come with the requests. None (omitted from JSON): no documents."""
+    eval: EvalManifest | None = Field(default=None, exclude_if=is_none)
+    """The run of an eval that was written to this folder. None (omitted from JSON): a benchmark, or a user's file."""
 
 
 class RunManifest(StoredModel):

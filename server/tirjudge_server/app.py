@@ -19,6 +19,7 @@ from tirjudge_server import batch, dialects, native, reloading, reranking, rewar
 from tirjudge_server.access import Access, needs
 from tirjudge_server.chat_models import NO_MODELS, ChatModels
 from tirjudge_server.dialects import DIALECTS, DialectSettings
+from tirjudge_server.evals.store import EvalStore
 from tirjudge_server.examples import EXAMPLES
 from tirjudge_server.openai import routes as openai
 from tirjudge_server.openai.filestore import FileQuota
@@ -29,6 +30,7 @@ from tirjudge_server.service import JudgeService
 from tirjudge_server.telemetry.instrumenting import instrument_app
 from tirjudge_server.telemetry.metrics import ServerMetrics
 from tirjudge_server.ui import PageSite, entrance, is_page, judgments, playground
+from tirjudge_server.ui import evals as eval_pages
 from tirjudge_server.ui import runs as run_pages
 from tirjudge_web.body_budget import NUM_LARGEST, BodyBudget
 from tirjudge_web.browser_check import AllowedHosts, BrowserCheck
@@ -97,8 +99,17 @@ def create_app(
     app.state.access = access
     if access is not None:
         service.on_end.append(access.on_end)
+    eval_store = None if files is None else openai.open_eval_store(files, quota=quota, records=records)
     groups = [
-        *_judging(service, max_body_bytes=max_body_bytes, files=files, quota=quota, models=chat_models, records=records)
+        *_judging(
+            service,
+            max_body_bytes=max_body_bytes,
+            files=files,
+            quota=quota,
+            models=chat_models,
+            records=records,
+            eval_store=eval_store,
+        )
     ]
     groups += _rewarding(service, names=names, settings=settings)
     if records is not None:
@@ -111,7 +122,19 @@ def create_app(
     app.include_router(_state(service, records=records))
     site = PageSite(access=access, public_url=public_url)
     _add_pages(app, site, service, records=records, runs=runs, max_body_bytes=max_body_bytes)
+    if files is not None and eval_store is not None:
+        judgments_path = None if records is None else judgments.PATH
+        folder = files / "evals"
+        app.include_router(eval_pages.router(site, store=eval_store, folder=folder, judgments_path=judgments_path))
     requests = {path: model for *_, posted in groups for path, model in posted.items()}
+    _describe(app, service, requests, names=names)
+    return app
+
+
+def _describe(
+    app: FastAPI, service: JudgeService, requests: Mapping[Any, type[BaseModel]], *, names: Collection[str]
+) -> None:
+    """Add the OpenAPI description and its page. `requests`: path -> model of its request body. `names`: dialects."""
     functions = [function.name for function in service.judge.functions]
     describe(
         app,
@@ -123,7 +146,6 @@ def create_app(
         takes_evidence=service.judge.takes_evidence,
     )
     add_reference(app)
-    return app
 
 
 def _add_pages(
@@ -135,7 +157,7 @@ def _add_pages(
     runs: Path | None,
     max_body_bytes: int,
 ) -> None:
-    """Add the pages for people."""
+    """Add the pages for people, except those of evals."""
     records_path = None if records is None else judgments.PATH
     app.include_router(
         playground.router(site, service=service, max_body_bytes=max_body_bytes, records_path=records_path)
@@ -165,6 +187,7 @@ def _judging(
     quota: FileQuota,
     models: ChatModels,
     records: Records | None,
+    eval_store: EvalStore | None,
 ) -> Iterator[Endpoints]:
     yield "judge", Tag.JUDGE, native.router(service, max_body_bytes=max_body_bytes), {}
     yield "judge", Tag.JUDGE, batch.router(service, max_body_bytes=max_body_bytes), batch.REQUESTS
@@ -172,7 +195,13 @@ def _judging(
     yield "judge", Tag.OPENAI, routes, openai.REQUESTS
     if files is not None:
         routes = openai.batch_router(
-            service, folder=files, max_body_bytes=max_body_bytes, quota=quota, models=models, records=records
+            service,
+            folder=files,
+            max_body_bytes=max_body_bytes,
+            quota=quota,
+            models=models,
+            records=records,
+            eval_store=eval_store,
         )
         yield "judge", Tag.FILES, routes, openai.BATCH_REQUESTS
 

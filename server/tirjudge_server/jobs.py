@@ -74,6 +74,15 @@ class Jobs:
             task.cancel()
         await asyncio.gather(*runs, return_exceptions=True)
 
+    @property
+    def working(self) -> frozenset[str]:
+        """Ids of the jobs whose work `interrupt` would end."""
+        return frozenset(self._work)
+
+    def knows(self, job_id: str) -> bool:
+        """Whether a job runs, or waits for its turn."""
+        return job_id in self._runs
+
     def run(self, job_id: str) -> None:
         """Start or continue a job."""
         task = asyncio.create_task(self._run(job_id))

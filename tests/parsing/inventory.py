@@ -58,9 +58,11 @@ from tirjudge_sandbox.protocol import Ending, Printed, ProgramReport, StoppedBy
 from tirjudge_sandbox.verl_tool import find_program, find_stdin, framed
 from tirjudge_sandbox.watching import Watch
 from tirjudge_server.dialects.options import options_of
+from tirjudge_server.evals.item_schema import ItemSchema
 from tirjudge_server.openai.answering import cut_at
 from tirjudge_server.openai.forms import json_form
 from tirjudge_server.openai.placeholders import check_placeholders, fill_in, names_sample
+from tirjudge_server.openai.similarity import similarity
 from tirjudge_server.openai.templates import recognise
 from tirjudge_web.body import parse_body
 from tirjudge_web.errors import Refused
@@ -525,6 +527,7 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge_server.chat_models:_by_name": _OPERATOR,
     "tirjudge_server.cli:serve": _OPERATOR,
     "tirjudge_server.evals.objects:_ITEM_ID": _BOUNDED,
+    "tirjudge_server.evals.store:_ID": _BOUNDED,
     "tirjudge_server.evals.store:EvalStore.graded_rows": _OURS,
     "tirjudge_server.openai.batches:_WINDOW": _BOUNDED,
     "tirjudge_server.openai.conversation:_answered": _OURS,
@@ -544,6 +547,12 @@ INVENTORY: dict[str, Case | str] = {
     ),
     "tirjudge_server.openai.placeholders:_STEP": "searches a text that `_PATH` has matched",
     "tirjudge_server.openai.similarity:_WORD": "a single character class",
+    "tirjudge_server.openai.similarity:_bleu": Case(
+        lambda text: similarity(text, text[::-1], metric="bleu"), runs("a ", "1-", "&quot;", "<skipped>", "-\n", "a.b,")
+    ),
+    "tirjudge_server.evals.item_schema:ItemSchema": Case(
+        lambda text: ItemSchema({"pattern": "^(a+)+$"}).problem(text + "b"), runs("a", "ab", "\n")
+    ),
     "tirjudge_server.openai.similarity:_ngrams": "n-grams of at most five words",
     "tirjudge_server.openai.similarity:module": "at most MAX_CHARS characters, because the work grows with the product",
     "tirjudge_server.openai.apart.grader_side:arithmetic": _IN_SANDBOX,

@@ -86,7 +86,9 @@ def compiled(pattern: str) -> Any:
     try:
         return re2.compile(pattern, options)
     except re2.error as error:
-        raise ValueError(f"pattern {pattern!r} is not valid in re2: {error}") from None
+        said = error.args[0] if error.args else ""
+        said = said.decode(errors="replace") if isinstance(said, bytes) else said
+        raise ValueError(f"pattern {pattern!r} is not valid in re2: {said}") from None
 
 
 def fenced_block(response: str, *, languages: tuple[str, ...]) -> str | None:

@@ -25,6 +25,12 @@ DEFAULT_URL = "http://127.0.0.1:8400"
 
 ServerUrl = Annotated[str, typer.Option("--url", envvar="TIRJUDGE_URL", help="URL of the server.")]
 EvalId = Annotated[str, typer.Argument(metavar="EVAL", help="Id of the eval.")]
+ExportFiles = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="FILE...", help="JSON or JSONL files, or folders of them, with evals, runs, output items and rows."
+    ),
+]
 MinPassRate = Annotated[
     float | None,
     typer.Option("--min-pass-rate", min=0.0, max=1.0, help="Exit with 1 if a smaller share of the rows passes."),
@@ -124,6 +130,9 @@ def run(
         typer.Option("--messages", help="JSON file: the messages that the model answers, with placeholders."),
     ] = None,
     name: Annotated[str, typer.Option("--name", help="Name of the run.")] = "",
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder to write the results to, for `tirjudge bench report`.")
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the results, and print them.")] = True,
     min_pass_rate: MinPassRate = None,
     json: AsJson = False,
@@ -137,6 +146,7 @@ def run(
 
     Examples:
         tirjudge evals run eval_0123 --data rows.jsonl --min-pass-rate 0.9
+        tirjudge evals run eval_0123 --data rows.jsonl --out runs/first
     """
     from rich.console import Console
 
@@ -148,6 +158,8 @@ def run(
         raise InputError("--model and --messages: only one given; a model answers messages, so give both")
     if min_pass_rate is not None and not wait:
         raise InputError("--min-pass-rate needs the results; remove --no-wait")
+    if out is not None and not wait:
+        raise InputError("--out needs the results; remove --no-wait, or write them later with `tirjudge evals export`")
     console = Console(stderr=True)
     with _opened(url, api_key) as server:
         try:
@@ -158,12 +170,16 @@ def run(
         source = data_source(file_id, model=model, messages=template)
         started = server.start(eval_id, {"name": name, "data_source": source})
         console.print(f"started {started.id}; see it with: tirjudge evals show {eval_id} {started.id}", soft_wrap=True)
+        if started.report_url is not None:
+            console.print(f"page: {started.report_url}", markup=False, highlight=False, soft_wrap=True)
         if wait:
             try:
                 started = server.wait(started, console=console)
             except KeyboardInterrupt:
                 console.print(f"Stopped waiting. The server continues {started.id}.", soft_wrap=True)
                 raise typer.Exit(130) from None
+        if out is not None:
+            _export(server, started, folder=out)
     _print_run(started, format=ReportFormat.TERMINAL, json=json)
     _check(started, wait=wait, min_pass_rate=min_pass_rate)
 
@@ -184,14 +200,84 @@ def _check(run: EvalRun, *, wait: bool, min_pass_rate: float | None) -> None:
         raise typer.Exit(1)
 
 
+@app.command()
+def export(
+    eval_id: EvalId,
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="Id of the run.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to write. It replaces an older export.")],
+    url: ServerUrl = DEFAULT_URL,
+    api_key: ApiKey = None,
+) -> None:
+    """Write the results of a run to a run folder of `tirjudge bench`.
+
+    `tirjudge bench report`, `compare` and `show` read the folder, and `tirjudge serve --runs` shows it on pages. An item is a
+    row with one criterion, or with all criteria. A run that has not ended is written as far as its rows are graded.
+
+    Examples:
+        tirjudge evals export eval_0123 evalrun_0456 runs/first
+        tirjudge bench compare runs/first runs/second
+    """
+    with _opened(url, api_key) as server:
+        _export(server, server.run(eval_id, run_id), folder=folder)
+
+
+def _export(server: EvalsServer, run: EvalRun, *, folder: Path) -> None:
+    from tirjudge_harness.evals.run_folder import write_eval_run
+
+    write_eval_run(folder, server.eval(run.eval_id), run, list(server.items(run)))
+    typer.echo(f"wrote {folder}; see it with: tirjudge bench report {folder}", err=True)
+
+
+@app.command()
+def convert(
+    files: ExportFiles,
+    out: Annotated[Path, typer.Option("--out", help="Folder to write the run folders to, one for each run.")],
+    index: Annotated[
+        bool, typer.Option("--index", help="Also prepare the runs for pages, as `tirjudge bench index` does.")
+    ] = False,
+) -> None:
+    """Write the runs of an export of OpenAI's API to run folders of `tirjudge bench`, without a server.
+
+    The folders have the results of the export: nothing is graded again.
+
+    Examples:
+        tirjudge evals convert export/ --out runs/openai
+    """
+    from tirjudge_harness.evals.exports import read_export
+    from tirjudge_harness.evals.run_folder import write_eval_run
+    from tirjudge_harness.items import InputError
+
+    found = read_export(files)
+    if not found.runs:
+        raise InputError(
+            f"{', '.join(map(str, files))}: no run found; add the files of the runs and their output items"
+        )
+    for run in found.runs.values():
+        folder = out / _folder_name(run.id)
+        write_eval_run(folder, found.evals[run.eval_id], run, found.items_of(run.id))
+        if index:
+            from tirjudge_harness.reports.pages.indexing import index_run
+
+            index_run(folder)
+        typer.echo(str(folder))
+
+
+def _folder_name(run_id: str) -> str:
+    """Return the name of the folder of a run.
+
+    Raises:
+        InputError: The id is not a file name.
+    """
+    from tirjudge_harness.items import InputError
+
+    if not run_id.replace("_", "").replace("-", "").isalnum() or not run_id.isascii() or len(run_id) > 128:
+        raise InputError(f"{run_id[:128]!r}: not the id of a run; expected: letters, digits, _ and -")
+    return run_id
+
+
 @app.command("import")
 def import_files(
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="FILE...", help="JSON or JSONL files, or folders of them, with evals, runs, output items and rows."
-        ),
-    ],
+    files: ExportFiles,
     rename_model: Annotated[
         list[str] | None,
         typer.Option(

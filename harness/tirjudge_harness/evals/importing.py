@@ -8,12 +8,10 @@ from typing import Any
 
 from rich.console import Console
 
+from tirjudge_harness.evals.criteria import DETERMINISTIC
 from tirjudge_harness.evals.exports import Export
 from tirjudge_harness.evals.objects import EvalDefinition, EvalRun, OutputItem
 from tirjudge_harness.evals.server import EvalsServer, rows_as_file
-
-DETERMINISTIC = ("string_check", "text_similarity", "python")
-"""Types of criteria that use no model."""
 
 MAX_NAME = 512
 """Maximum length of a name."""

@@ -79,6 +79,8 @@ class EvalRun(EvalsObject):
     """Unix time in seconds."""
     data_source: dict[str, Any] = Field(default_factory=dict)
     metadata: dict[str, str] | None = None
+    report_url: str | None = None
+    """URL of the page of the run. None: there is none."""
     num_rows: int | None = None
     """Number of rows. None: unknown."""
     result_counts: ItemCounts = ItemCounts()

@@ -6,14 +6,12 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from tirjudge.statistics import ratio, wilson_interval
+from tirjudge_harness.evals.criteria import ALL
 from tirjudge_harness.evals.importing import ImportedEval
 from tirjudge_harness.evals.objects import CriterionCounts, EvalDefinition, EvalRun, ItemCounts, OutputItem
 from tirjudge_harness.items import InputError
 from tirjudge_harness.reports.tables import Column, ReportTable, TableEntry, percent, row
 from tirjudge_harness.statistics.binomial import binomial_test
-
-ALL = "all criteria"
-"""Name of the row about whole rows of data."""
 
 _PASSED = Column(key="passed", title="passed, %", ends=True)
 

@@ -8,6 +8,7 @@ from tirjudge.right import scores_of
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark import BENCHMARKS, Benchmark, every_pair
 from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.evals.criteria import eval_benchmark
 from tirjudge_harness.examples import ExampleMetadata, models_of
 from tirjudge_harness.metric_tree import FormulaMetric, MeanMetric, Node, cells_by
 from tirjudge_harness.own_data.mapping import ColumnMapping
@@ -23,11 +24,13 @@ PAIRS_RANKED_RIGHT = "pairs ranked right"
 
 
 def benchmark_of(manifest: RunManifest, outlines: Sequence[ExampleMetadata]) -> Benchmark:
-    """Return the benchmark of a run: an installed one, or that of the user's file.
+    """Return the benchmark of a run: an installed one, that of the user's file, or that of an eval.
 
     Raises:
         ValueError: the benchmark is not installed.
     """
+    if manifest.data.eval is not None:
+        return eval_benchmark(manifest.data.eval)
     if manifest.data.columns is None:
         return BENCHMARKS.named(manifest.benchmark)
     return own_benchmark(manifest.data.columns, name=manifest.benchmark, outlines=outlines)

@@ -39,7 +39,7 @@ def comparison_table(runs: Sequence[ScoredRun], *, correction: Correction = Corr
     for first, second in pairs:
         common = NO_COMPARISONS
         if first.marks or second.marks:
-            with as_input_error(f"{first.path} and {second.path}"):
+            with as_input_error(f"{first.place} and {second.place}"):
                 common = common_of(first.marks, second.marks)
         sheet = sheet_of(first.benchmark, common.first)
         found.append((common, differences_of(sheet, common, judged=(first.judged, second.judged))))
@@ -53,7 +53,7 @@ def comparison_table(runs: Sequence[ScoredRun], *, correction: Correction = Corr
                 row(
                     one.name,
                     second.benchmark.name,
-                    str(second.path),
+                    second.place,
                     one.num_common,
                     percent(one.first),
                     percent(one.second),
@@ -95,8 +95,10 @@ def _corrected(found: Sequence[Sequence[Difference]], *, correction: Correction)
 
 
 def run_name(run: ScoredRun) -> str:
-    """Return a line that identifies a run: folder, model, mode, tools, seed and protocol."""
+    """Return a line that identifies a run: folder, model, mode, tools, seed and protocol. Of an eval: name, id and model."""
     manifest = run.manifest
+    if manifest.data.eval is not None:
+        return f"{run.place}: {manifest.judge.model}"
     asked = f"{manifest.mode_name}, tools {manifest.tools}, seed {manifest.seed}, protocol {run.protocol.name}"
     return f"{run.path}: {manifest.judge.model}, {asked}"
 
@@ -111,7 +113,7 @@ def _pairs(runs: Sequence[ScoredRun]) -> list[tuple[ScoredRun, ScoredRun]]:
         else:
             pairs.append((first, run))
     if not pairs:
-        names = ", ".join(f"{run.path} ({run.benchmark.name})" for run in runs)
+        names = ", ".join(f"{run.place} ({run.benchmark.name})" for run in runs)
         raise InputError(f"nothing to compare: give two runs of the same benchmark or the same file, got {names}")
     return pairs
 
@@ -128,13 +130,14 @@ def _notes(first: ScoredRun, second: ScoredRun, *, common: Common) -> list[str]:
     notes = [f"First of {first.benchmark.name}: {run_name(first)}.", f"{run_name(second)}."]
     if first.protocol.name != second.protocol.name:
         notes.append(
-            f"{second.path} is scored by {second.protocol.name}: part of the difference may come from the protocol."
+            f"{second.place} is scored by {second.protocol.name}: part of the difference may come from the protocol."
         )
     if first.manifest.data.sha256 != second.manifest.data.sha256:
-        notes.append(f"{second.path} has other examples, or another sample of the examples.")
+        notes.append(f"{second.place} has other examples, or another sample of the examples.")
     if common.only_first or common.only_second:
         notes.append(
-            f"Left out: {common.only_first} comparisons only in {first.path} and {common.only_second} only in {second.path}."
+            f"Left out: {common.only_first} comparisons only in {first.place} and {common.only_second} only in "
+            f"{second.place}."
         )
-    notes.append(f"{first.path} and {second.path}: {common_line(common)}.")
+    notes.append(f"{first.place} and {second.place}: {common_line(common)}.")
     return notes

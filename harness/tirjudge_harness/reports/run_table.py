@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 
@@ -19,6 +20,7 @@ from tirjudge_harness.protocols import Protocol
 from tirjudge_harness.reports.run_statistics import RunStatistics
 from tirjudge_harness.reports.scored import ScoredRun
 from tirjudge_harness.reports.tables import Column, Kind, ReportTable, TableEntry, TableRow, percent, percent_of, row
+from tirjudge_harness.run import EvalManifest
 from tirjudge_harness.statistics.bias import length_of
 from tirjudge_harness.statistics.calibration import selective_of
 from tirjudge_harness.statistics.intervals import Estimate
@@ -72,6 +74,8 @@ def run_sections(
 ) -> dict[str, list[TableRow]]:
     """Return the rows of the table of one run by section. Arguments as for `run_table`; `statistics`: those of the run, if
     they are needed elsewhere too."""
+    if (graded := run.manifest.data.eval) is not None:
+        return {"Figures": list(_eval_figures(run, graded)), "Counts": list(_eval_counts(run, graded))}
     found = statistics or RunStatistics(run)
     judged = found.judged
     sections = {
@@ -91,6 +95,8 @@ def run_sections(
 def run_notes(run: ScoredRun) -> tuple[str, ...]:
     """Return the settings of a run and the kind of its intervals, one sentence each."""
     manifest = run.manifest
+    if manifest.data.eval is not None:
+        return _eval_notes(manifest.data.eval, model=manifest.judge.model)
     asked = f"{manifest.mode_name}, {manifest.orders} order{'s' if manifest.orders == 'both' else ''}"
     votes = f", {manifest.votes} votes" if manifest.votes > 1 else ""
     votes += f", require {manifest.require}" if manifest.require else ""
@@ -111,6 +117,38 @@ def run_notes(run: ScoredRun) -> tuple[str, ...]:
         *((f"Columns: {meaning_line(manifest.data.columns)}.",) if manifest.data.columns else ()),
         "Intervals: Wilson's over prompts; bootstrap for formulas.",
     )
+
+
+def _eval_notes(found: EvalManifest, *, model: str) -> tuple[str, ...]:
+    names = f"Eval: {found.name} ({found.eval_id}). Run: {found.run_name or 'without a name'} ({found.run_id})"
+    num_rows = "an unknown number of" if found.num_rows is None else found.num_rows
+    return (
+        f"{names}, {found.status}. Samples: {model}.",
+        f"{found.num_graded} of {num_rows} rows are graded. A row with an error has no score, and counts in no share.",
+        "An item is a row with one criterion, or with all criteria. The first part of its id is a hash of the row.",
+        "Intervals: Wilson's over rows; bootstrap for mean scores.",
+    )
+
+
+def _eval_figures(run: ScoredRun, found: EvalManifest) -> Iterator[TableRow]:
+    """Yield the shares of passed rows, and the mean scores on their own scales."""
+    num_shares = len(found.criteria) + (len(found.criteria) > 1)
+    for place, one in enumerate(run.figures):
+        if place < num_shares:
+            yield _percent(one.name, percent_of(one), num=one.num_marks)
+        else:
+            mean = TableEntry(value=one.value, interval=one.interval)
+            yield _row(one.name.removesuffix(" x 100"), mean, num=one.num_marks, kind="number")
+
+
+def _eval_counts(run: ScoredRun, found: EvalManifest) -> Iterator[TableRow]:
+    yield _count("rows graded", found.num_graded)
+    results = Counter((mark.outline.subset, mark.result) for mark in run.marks)
+    unjudged = Counter(one.outline.subset for one in run.examples if not one.decisions)
+    for name in dict.fromkeys(one.outline.subset for one in run.examples):
+        yield _count(f"{name}: passed", results[name, "right"])
+        yield _count("failed", results[name, "wrong"], depth=1)
+        yield _count("error", unjudged[name], depth=1)
 
 
 def figure_rows(run: ScoredRun) -> Iterator[TableRow]:

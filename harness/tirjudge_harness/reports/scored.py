@@ -52,6 +52,14 @@ class ScoredRun:
         return len(self.failures)
 
     @property
+    def place(self) -> str:
+        """Where the run is, for readers: its folder, or its name and id if it is one of an eval."""
+        found = self.manifest.data.eval
+        if found is None:
+            return str(self.path)
+        return f"{found.run_name} ({found.run_id})" if found.run_name else found.run_id
+
+    @property
     def judged(self) -> list[JudgedExample]:
         """The examples with decisions."""
         return [one for one in self.examples if one.decisions]

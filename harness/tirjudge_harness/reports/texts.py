@@ -1,9 +1,11 @@
-"""Load the prompts and responses of a run from its data, because the folder of a run does not contain them."""
+"""Load the prompts and responses of a run from its data, because the folder of a run does not contain them. Folders of evals
+do."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from tirjudge_harness.evals.run_folder import examples_of_rows
 from tirjudge_harness.examples import Example
 from tirjudge_harness.items import InputError
 from tirjudge_harness.own_data.loading import load_own
@@ -31,6 +33,8 @@ def texts_of(run: ScoredRun, *, data: Path | None) -> dict[str, Example]:
     """
     if run.manifest.attack is not None:
         return {}
+    if run.manifest.data.eval is not None:
+        return {one.outline.id: one for one in examples_of_rows(run.path, [one.outline for one in run.examples])}
     path = data or (None if run.manifest.data.path is None else Path(run.manifest.data.path))
     wanted = {one.outline.id for one in run.examples}
     try:

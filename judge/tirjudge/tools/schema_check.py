@@ -6,7 +6,7 @@ because a program could pass a value on which they take very long; the party tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jsonschema
@@ -99,6 +99,25 @@ def _validator(schema: Mapping[str, Any]) -> Validator:
             f"not a JSON schema: {getattr(error, 'message', type(error).__name__)}"[:_MAX_PROBLEM_CHARS]
         ) from None
     return kind(plain, registry=Registry())
+
+
+def patterns_in(schema: Any) -> Iterator[str]:
+    """Yield the regular expressions of a schema: the values of `pattern`, and the keys of `patternProperties`."""
+    if isinstance(schema, list):
+        for each in schema:
+            yield from patterns_in(each)
+    if not isinstance(schema, Mapping):
+        return
+    for key, value in schema.items():
+        if key == "pattern" and isinstance(value, str):
+            yield value
+        elif key == "patternProperties" and isinstance(value, Mapping):
+            yield from map(str, value)
+            yield from patterns_in(list(value.values()))
+        elif key in _NAMED and isinstance(value, Mapping):
+            yield from patterns_in(list(value.values()))
+        elif key not in _CONSTANT:
+            yield from patterns_in(value)
 
 
 def without_patterns(schema: Any) -> Any:

@@ -60,6 +60,9 @@ CONDITION_NAMES: Mapping[str, str] = {
 }
 """Name of a condition -> its text for readers."""
 
+EVAL_CONDITION_NAMES: Mapping[str, str] = {"wrong": "failed", "missing": "error"}
+"""The same for a run of an eval. Its items meet no other condition."""
+
 _TABLES = """
 CREATE TABLE documents (name TEXT PRIMARY KEY, json TEXT NOT NULL);
 CREATE TABLE items (
@@ -282,6 +285,11 @@ class RunIndex:
             return RunView.model_validate_json(self._document("run"))
         except ValidationError as error:
             raise IndexUnusable(f"{self.path}: written by another version of tirjudge") from error
+
+    @property
+    def condition_names(self) -> Mapping[str, str]:
+        """Name of a condition that items can meet -> its text for readers. Raises IndexUnusable as `view`."""
+        return EVAL_CONDITION_NAMES if self.view.is_eval else CONDITION_NAMES
 
     @cached_property
     def subsets(self) -> list[str]:

@@ -36,17 +36,26 @@ class RunLinks(Protocol):
         ...
 
 
+EVALS_PATH = "/ui/evals"
+"""Path of the list of evals on the server."""
+
+EVAL_RUNS_PATH = f"{EVALS_PATH}/runs"
+"""Path of the pages of the runs of evals."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLinks:
     """Links to pages of a server."""
 
     name: str
-    """Name of the run: its path below the folder of runs."""
+    """Name of the run: its path below the folder of runs, or the id of an eval's run."""
+    path: str = RUNS_PATH
+    """Path of the pages of all runs."""
 
     @property
     def report(self) -> str:
         """Path of the report."""
-        return f"{RUNS_PATH}/report/{quote(self.name)}"
+        return f"{self.path}/report/{quote(self.name)}"
 
     def items(self, query: ItemQuery, *, page: int = 1) -> str:
         """Path of a list of items."""
@@ -56,11 +65,11 @@ class ServerLinks:
         fields |= {"page": str(page)} if page > 1 else {}
         # surrogatepass: the name of a subset can have lone surrogates, which UTF-8 has no bytes for.
         encoded = urlencode(fields, errors="surrogatepass")
-        return f"{RUNS_PATH}/items/{quote(self.name)}" + (f"?{encoded}" if encoded else "")
+        return f"{self.path}/items/{quote(self.name)}" + (f"?{encoded}" if encoded else "")
 
     def item(self, place: int) -> str:
         """Path of one item."""
-        return f"{RUNS_PATH}/item/{place}/{quote(self.name)}"
+        return f"{self.path}/item/{place}/{quote(self.name)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

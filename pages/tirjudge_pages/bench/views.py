@@ -121,6 +121,8 @@ class RunView(StoredView):
     """Unix time in seconds at which the run was read."""
     no_texts: str = ""
     """Why prompts and responses are missing. Empty: the index has them."""
+    is_eval: bool = False
+    """Whether the run is one of an eval: an item passes or fails, and `judge` is the model that wrote the samples."""
 
     @property
     def num_missing(self) -> int:

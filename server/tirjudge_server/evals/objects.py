@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tirjudge.http.protocol import invalid, shown
+from tirjudge_pages.bench.links import EVAL_RUNS_PATH, ServerLinks
 from tirjudge_server.evals.definitions import EvalCreation, SampleParams, names_of
 from tirjudge_server.evals.rows import row_schema
 from tirjudge_server.evals.sampling import empty_sample
@@ -55,7 +56,7 @@ def run_object(stored: StoredRun, *, of: StoredEval, url: str) -> dict[str, Any]
         "status": stored.status,
         "model": stored.content["data_source"].get("model") or "",
         "data_source": stored.content["data_source"],
-        "report_url": f"{url.rstrip('/')}{EVALS_PATH}/{stored.eval_id}/runs/{stored.id}",
+        "report_url": url.rstrip("/") + ServerLinks(name=stored.id, path=EVAL_RUNS_PATH).report,
         "num_rows": stored.num_rows,
         "result_counts": {"total": tally.passed + tally.failed + tally.errored, **tally.model_dump()},
         "per_testing_criteria_results": [

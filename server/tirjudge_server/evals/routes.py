@@ -203,7 +203,7 @@ def _add_runs(routes: APIRouter, runner: EvalRunner, *, store: EvalStore) -> Non
         """Cancel a run. It keeps the rows that are graded."""
         of = await store.get_eval(eval_id, owner=owner_of(request))
         run = await store.get_run(run_id, eval_id=of.id, owner=of.owner)
-        if run.status not in UNFINISHED or not await store.move(run.id, "canceled"):
+        if run.status not in UNFINISHED or not await store.cancel(run.id):
             message = f"run: already {run.status}; an ended run cannot be canceled"
             problem = invalid(message, param="run_id", code="run_ended")
             # OpenAI's clients retry a 409 unless this header forbids it.

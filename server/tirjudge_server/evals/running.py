@@ -2,6 +2,8 @@
 
 A run is a job (`jobs`) whose state is in the store: queued, in progress, ended. A row is graded once: its results and the
 counts of the run are stored together, a sample is stored before it is graded, and judgments have idempotency keys.
+
+Servers that share a Postgres database share the runs: each run is worked on by the server that holds it (`EvalStore.claim`).
 """
 
 from __future__ import annotations
@@ -9,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Any
 
-from tirjudge.errors import ContentFiltered
+from tirjudge.errors import ContentFiltered, RecordsUnavailable, logged
 from tirjudge.http.exchange import EngineRefused
 from tirjudge.request_context import coming_from
 from tirjudge_server.call import Call, Priority
@@ -53,8 +56,12 @@ class RunFailed(Exception):
     """The run cannot go on. The arguments are the code and the message of its error."""
 
 
+POLL_S = 5.0
+"""Seconds between two looks at the runs of other servers. Leases are renewed as often."""
+
+
 class RunEnded(Exception):
-    """The run was canceled or deleted while a row was graded."""
+    """The run was canceled or deleted while a row was graded, or another server has taken it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +110,7 @@ class EvalRunner:
         self._models, self._records = models, records
         self._max_line_bytes, self._caches = max_line_bytes, caches
         self._file_of: dict[str, str] = {}  # id of a queued run -> id of the file that it reads
+        self._following: asyncio.Task[None] | None = None
         files.readers.append(self._reads)
         files.other_bytes = store.num_bytes_of
         self.jobs = Jobs(advance=self._advance, fail=self._fail_internally, unfinished=store.unfinished)
@@ -113,6 +121,36 @@ class EvalRunner:
             for run in self._store.queued():
                 self._hold_file(run)
             self.jobs.start()
+            if self._store.is_shared:
+                self._following = asyncio.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        """Renew the leases of this server's runs, and take runs that no server holds."""
+        while True:
+            try:
+                await self._look_at_runs()
+            except RecordsUnavailable as error:
+                logger.warning("the leases of runs of evals are not renewed: %s", logged(error))
+            await asyncio.sleep(POLL_S)
+
+    async def _look_at_runs(self) -> None:
+        working = self.jobs.working  # before the leases are read: a run is claimed before its work starts
+        held, free = await self._store.renew()
+        for run_id in working - set(held):
+            self.jobs.interrupt(run_id)  # canceled, deleted, or taken by another server
+        for run_id in held:
+            if not self.jobs.knows(run_id):
+                self.jobs.run(run_id)  # its end could not be stored
+        for run in free:
+            if not self.jobs.knows(run.id) and self._has_rows(run):
+                self._hold_file(run)
+                self.jobs.run(run.id)
+
+    def _has_rows(self, run: StoredRun) -> bool:
+        """Whether this server can read the rows of a run. The file of a queued run is on the server that received it."""
+        source = run.content["data_source"]["source"]
+        is_elsewhere = source["type"] == "file_id" and not self._files.has(source["id"])
+        return run.num_rows is not None or not (self._store.is_shared and is_elsewhere)
 
     def start_run(self, run: StoredRun) -> None:
         """Start a new run."""
@@ -121,6 +159,10 @@ class EvalRunner:
 
     async def stop(self) -> None:
         """Stop all work and close the store. Unfinished runs continue at the next start."""
+        if self._following is not None:
+            self._following.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._following
         await self.jobs.stop()
         await self._store.close()
 
@@ -137,7 +179,9 @@ class EvalRunner:
         try:
             run = await self._store.known_run(run_id)
             of = None if run is None else await self._store.known_eval(run.eval_id)
-            if run is None or of is None or run.status not in UNFINISHED:
+            if run is None or of is None or run.status not in UNFINISHED or not self._has_rows(run):
+                return
+            if not await self._store.claim(run_id):
                 return
             done = await self.jobs.work(run_id, self._work(run, of))
             assert done is not None  # there is no timeout
@@ -248,7 +292,7 @@ class EvalRunner:
 
         Raises:
             RunFailed: A model refuses all rows.
-            RunEnded: The run was canceled or deleted.
+            RunEnded: The run was canceled or deleted, or another server has taken it.
             ShuttingDown: The server is shutting down.
         """
         written, data = row.sample, plan.sampled

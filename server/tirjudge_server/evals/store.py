@@ -1,29 +1,35 @@
-"""Evals and their runs, in a SQLite file. A row and the counts of its run change in one transaction.
+"""Evals and their runs, in a database. A row and the counts of its run change in one transaction.
 
 So after a crash each row is either graded, with its result counted, or not graded at all. Reads run in threads, and writes
 share transactions (`GroupCommitWriter`).
+
+Several servers may share a Postgres database. Then one server at a time works on a run: it holds the run and renews its
+lease. Another server may take a run whose lease has expired. The former holder can then store no results any more.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, delete, func, insert, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
+from tirjudge.errors import RecordsUnavailable
 from tirjudge.http.protocol import invalid, shown
 from tirjudge_server.evals.rows import EvalRow
-from tirjudge_server.evals.schema import evals, metadata, rows, runs, scores
+from tirjudge_server.evals.schema import create_tables, evals, rows, runs, scores
 from tirjudge_server.evals.tally import RowStatus, Tally
 from tirjudge_server.openai.filestore import FileQuota
 from tirjudge_server.openai.grading import ModelCall
-from tirjudge_server.records.database import Database, create_file, url_of
+from tirjudge_server.records.database import Database
 from tirjudge_server.records.group_commit import GroupCommitWriter
 from tirjudge_web.errors import Refused
 
@@ -41,6 +47,11 @@ MAX_SCORE_CHARS = 16_384
 
 NUM_READ = 16
 """Number of rows that are read at a time."""
+
+LEASE_S = 30
+"""Seconds after which another server may take a run, unless its holder renews the lease."""
+
+_ID = re.compile(r"(?:eval|evalrun)_[0-9a-f]{32}")
 
 _DO_NOT_RETRY = {"x-should-retry": "false"}
 
@@ -80,6 +91,18 @@ class StoredRun:
     tally: Tally
     error: Mapping[str, str] | None
     """Code and message of the error that ended the run. None: no error."""
+    num_bytes: int
+    """Size of the rows and their results."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedEval:
+    """An eval with its runs."""
+
+    of: StoredEval
+    num_runs: int
+    latest: StoredRun | None
+    """None: it has no run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,44 +125,94 @@ class StoredRow:
 
 
 class EvalStore:
-    """All evals and runs of a server.
+    """All evals and runs of a server, or of the servers that share a Postgres database.
 
     Args:
-        path: The SQLite file. Created if missing.
+        database: The database. Missing tables are created. Its connections are closed by `close`, and opened again when they
+            are needed.
         quota: Limits per owner.
         now: Returns the Unix time in seconds.
+
+    Attributes:
+        holder: Id of this server, as the holder of runs.
+        on_delete: Functions that are called in a thread with the id of a run that was deleted.
     """
 
     def __init__(
         self,
-        path: Path,
+        database: Database,
         *,
         quota: FileQuota = FileQuota(),  # noqa: B008 (it is frozen)
         now: Callable[[], float] = time.time,
     ) -> None:
-        create_file(path)
-        self._database = Database(url_of(str(path)))
+        self._database = database
         self._quota = quota
         self._now = now
+        self.holder = uuid.uuid4().hex
+        self.on_delete: list[Callable[[str], None]] = []
         self._writer = GroupCommitWriter[Connection]("tirjudge-evals", transaction=self._database.writing)
         with self._database.writing() as connection:
-            metadata.create_all(connection)
+            create_tables(connection)
             newest = connection.execute(select(func.max(scores.c.serial))).scalar() or 0
             connection.execute(delete(scores).where(scores.c.serial <= newest - MAX_SCORES))
-            sizes = connection.execute(
-                select(runs.c.owner, func.sum(runs.c.num_bytes).label("size")).group_by(runs.c.owner)
-            )
-            self._num_bytes: dict[str | None, int] = {row.owner: row.size for row in sizes}
-        self._database.close()  # its connections; they are opened again when they are needed
+            self._num_bytes = _sizes(connection)
+        if not self.is_shared:
+            self._database.close()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other servers may use the database."""
+        return not self._database.is_sqlite
 
     async def close(self) -> None:
-        """Finish pending writes, and close the file."""
+        """Finish pending writes, release the held runs, and close the connections."""
+        if self.is_shared:
+            released = update(runs).where(runs.c.holder == self.holder).values(holder=None, lease_until=None)
+            with suppress(RecordsUnavailable):  # then the leases expire
+                await self._writer.do(lambda connection: connection.execute(released))
         await asyncio.to_thread(self._writer.close)
-        self._database.close()
+        if not self.is_shared:
+            self._database.close()  # otherwise the records close it
 
     def num_bytes_of(self, owner: str | None) -> int:
-        """Return the size of the rows and results of an owner."""
+        """Return the size of the rows and results of an owner. What other servers store counts since the last `renew`."""
         return self._num_bytes.get(owner, 0)
+
+    # Leases --------------------------------------------------------------------------------------------------------------
+
+    async def claim(self, run_id: str) -> bool:
+        """Become the holder of a run that has not ended. Return False if another server holds it, or if it has ended."""
+
+        def work(connection: Connection) -> bool:
+            now = self._clock(connection)
+            free = or_(runs.c.holder.is_(None), runs.c.holder == self.holder, runs.c.lease_until < now)
+            at = (runs.c.id == run_id, runs.c.status.in_(UNFINISHED), *([free] if self.is_shared else []))
+            held = {"holder": self.holder, "lease_until": now + LEASE_S}
+            return bool(connection.execute(update(runs).where(*at).values(held)).rowcount)
+
+        return await self._writer.do(work)
+
+    async def renew(self) -> tuple[list[str], list[StoredRun]]:
+        """Renew the leases of the held runs. Return their ids, and the unfinished runs that no server holds."""
+
+        def work(connection: Connection) -> tuple[list[str], list[StoredRun]]:
+            now = self._clock(connection)
+            mine = (runs.c.holder == self.holder, runs.c.status.in_(UNFINISHED))
+            connection.execute(update(runs).where(*mine).values(lease_until=now + LEASE_S))
+            held = list(connection.execute(select(runs.c.id).where(*mine)).scalars())
+            is_free = or_(runs.c.holder.is_(None), runs.c.lease_until < now)
+            free = select(runs).where(runs.c.status.in_(UNFINISHED), is_free).order_by(runs.c.serial)
+            found = [_run_of(row) for row in connection.execute(free)]
+            self._num_bytes = _sizes(connection)
+            return held, found
+
+        return await self._writer.do(work)
+
+    def _clock(self, connection: Connection) -> int:
+        """Return the Unix time in seconds. All servers on a Postgres database use its clock."""
+        if not self.is_shared:
+            return int(self._now())
+        return int(connection.execute(select(func.extract("epoch", func.clock_timestamp()))).scalar_one())
 
     # Evals ---------------------------------------------------------------------------------------------------------------
 
@@ -167,10 +240,10 @@ class EvalStore:
         Raises:
             Refused: 404, the owner has no such eval.
         """
-        found = await self._read(select(evals).where(evals.c.id == eval_id, _owned(evals, owner)))
-        if not found:
-            raise _unknown("eval_id", eval_id)
-        return _eval_of(found[0])
+        found = await self.known_eval(eval_id)
+        if found is None or found.owner != owner:
+            raise unknown("eval_id", eval_id)
+        return found
 
     async def update_eval(self, eval_id: str, changes: Mapping[str, Any], *, owner: str | None) -> StoredEval:
         """Change fields of an eval, and return it.
@@ -180,9 +253,10 @@ class EvalStore:
         """
 
         def work(connection: Connection) -> StoredEval:
-            row = connection.execute(select(evals).where(evals.c.id == eval_id, _owned(evals, owner))).one_or_none()
+            wanted = select(evals).where(evals.c.id == _id(eval_id), _owned(evals, owner)).with_for_update()
+            row = connection.execute(wanted).one_or_none()
             if row is None:
-                raise _unknown("eval_id", eval_id)
+                raise unknown("eval_id", eval_id)
             changed = {"content": json.dumps(json.loads(row.content) | changes), "updated_at": int(self._now())}
             connection.execute(update(evals).where(evals.c.id == eval_id), changed)
             return _eval_of(connection.execute(select(evals).where(evals.c.id == eval_id)).one())
@@ -200,7 +274,9 @@ class EvalStore:
             connection.execute(delete(evals).where(evals.c.id == eval_id))
             return found
 
-        return await self._writer.do(work)
+        deleted = await self._writer.do(work)
+        await asyncio.to_thread(self._tell_deleted, deleted)
+        return deleted
 
     async def eval_ids(self, *, owner: str | None, newest_first: bool, by_update: bool) -> list[str]:
         """Return the ids of all evals of an owner, in order."""
@@ -238,7 +314,7 @@ class EvalStore:
 
         def work(connection: Connection) -> StoredRun:
             if connection.execute(select(evals.c.id).where(evals.c.id == of.id)).one_or_none() is None:
-                raise _unknown("eval_id", of.id)  # deleted since
+                raise unknown("eval_id", of.id)  # deleted since
             self._check_room(connection, owner=of.owner)
             connection.execute(insert(runs), values)
             self._insert(connection, run_id, given or ())
@@ -263,12 +339,12 @@ class EvalStore:
 
     async def known_run(self, run_id: str) -> StoredRun | None:
         """Return a run of any owner. None: it was deleted."""
-        found = await self._read(select(runs).where(runs.c.id == run_id))
+        found = await self._read(select(runs).where(runs.c.id == _id(run_id)))
         return _run_of(found[0]) if found else None
 
     async def known_eval(self, eval_id: str) -> StoredEval | None:
         """Return an eval of any owner. None: it was deleted."""
-        found = await self._read(select(evals).where(evals.c.id == eval_id))
+        found = await self._read(select(evals).where(evals.c.id == _id(eval_id)))
         return _eval_of(found[0]) if found else None
 
     async def get_run(self, run_id: str, *, eval_id: str, owner: str | None) -> StoredRun:
@@ -277,11 +353,10 @@ class EvalStore:
         Raises:
             Refused: 404, the eval of the owner has no such run.
         """
-        wanted = select(runs).where(runs.c.id == run_id, runs.c.eval_id == eval_id, _owned(runs, owner))
-        found = await self._read(wanted)
-        if not found:
-            raise _unknown("run_id", run_id)
-        return _run_of(found[0])
+        found = await self.known_run(run_id)
+        if found is None or found.eval_id != eval_id or found.owner != owner:
+            raise unknown("run_id", run_id)
+        return found
 
     async def run_ids(self, eval_id: str, *, status: RunStatus | None, newest_first: bool) -> list[str]:
         """Return the ids of the runs of an eval, in order of creation.
@@ -295,6 +370,36 @@ class EvalStore:
         wanted = wanted if status is None else wanted.where(runs.c.status == status)
         return [row.id for row in await self._read(wanted.order_by(_ordered(runs.c.serial, newest_first)))]
 
+    async def listed_evals(self, *, owner: str | None, first: int, num: int) -> list[ListedEval]:
+        """Return evals with their runs, newest first.
+
+        Args:
+            owner: The owner. None: the evals of all callers.
+            first: Number of evals to skip.
+            num: Maximum number of evals.
+        """
+        wanted = select(evals).order_by(evals.c.serial.desc()).offset(first).limit(num)
+        found = await self._read(wanted if owner is None else wanted.where(evals.c.owner == owner))
+        ids = [row.id for row in found]
+        counted: Any = select(runs.c.eval_id, func.count().label("num"), func.max(runs.c.serial).label("latest"))
+        counts = {
+            row.eval_id: row
+            for row in await self._read(counted.where(runs.c.eval_id.in_(ids)).group_by(runs.c.eval_id))
+        }
+        serials = [row.latest for row in counts.values()]
+        latest = {row.eval_id: _run_of(row) for row in await self._read(select(runs).where(runs.c.serial.in_(serials)))}
+        return [
+            ListedEval(
+                of=_eval_of(row), num_runs=counts[row.id].num if row.id in counts else 0, latest=latest.get(row.id)
+            )
+            for row in found
+        ]
+
+    async def listed_runs(self, eval_id: str, *, first: int, num: int) -> list[StoredRun]:
+        """Return the runs of an eval, newest first. `first`: number of runs to skip; `num`: maximum number of runs."""
+        wanted = select(runs).where(runs.c.eval_id == eval_id).order_by(runs.c.serial.desc()).offset(first).limit(num)
+        return [_run_of(row) for row in await self._read(wanted)]
+
     def unfinished(self) -> list[str]:
         """Return the ids of the runs of all owners that have not ended, oldest first."""
         with self._database.reading() as connection:
@@ -306,10 +411,16 @@ class EvalStore:
         with self._database.reading() as connection:
             return [_run_of(row) for row in connection.execute(select(runs).where(runs.c.status == "queued"))]
 
+    async def cancel(self, run_id: str) -> bool:
+        """End a run. Return False if it has ended already, or was deleted."""
+        at = (runs.c.id == run_id, runs.c.status.in_(UNFINISHED))
+        ended = update(runs).where(*at).values(status="canceled", error=None)
+        return bool(await self._writer.do(lambda connection: connection.execute(ended).rowcount))
+
     async def move(
         self, run_id: str, status: RunStatus, *, error: Mapping[str, str] | None = None, num_rows: int | None = None
     ) -> bool:
-        """Change the state of a run that has not ended. Return False if it has ended or was deleted.
+        """Change the state of a held run. Return False if it has ended, was deleted, or is held by another server.
 
         Args:
             run_id: The run.
@@ -319,19 +430,26 @@ class EvalStore:
         """
         values = {"status": status, "error": None if error is None else json.dumps(error)}
         values |= {} if num_rows is None else {"num_rows": num_rows}
-        changed = update(runs).where(runs.c.id == run_id, runs.c.status.in_(UNFINISHED)).values(values)
+        at = (runs.c.id == run_id, runs.c.holder == self.holder, runs.c.status.in_(UNFINISHED))
+        changed = update(runs).where(*at).values(values)
         return bool(await self._writer.do(lambda connection: connection.execute(changed).rowcount))
 
     async def delete_run(self, run_id: str) -> None:
         """Delete a run with its rows."""
         await self._writer.do(lambda connection: self._delete_run(connection, run_id))
+        await asyncio.to_thread(self._tell_deleted, [run_id])
+
+    def _tell_deleted(self, run_ids: Iterable[str]) -> None:
+        for run_id in run_ids:
+            for tell in self.on_delete:
+                tell(run_id)
 
     def _delete_run(self, connection: Connection, run_id: str) -> None:
         found = connection.execute(select(runs.c.owner, runs.c.num_bytes).where(runs.c.id == run_id)).one_or_none()
         if found is not None:
             connection.execute(delete(rows).where(rows.c.run_id == run_id))
             connection.execute(delete(runs).where(runs.c.id == run_id))
-            self._num_bytes[found.owner] -= found.num_bytes
+            self._num_bytes[found.owner] = self._num_bytes.get(found.owner, 0) - found.num_bytes
 
     # Rows ----------------------------------------------------------------------------------------------------------------
 
@@ -359,10 +477,10 @@ class EvalStore:
 
     def _add_bytes(self, connection: Connection, run_id: str, num_bytes: int) -> bool:
         """Count bytes of a run. Return False if the run was deleted."""
-        found = connection.execute(select(runs.c.owner, runs.c.num_bytes).where(runs.c.id == run_id)).one_or_none()
+        found = connection.execute(select(runs.c.owner).where(runs.c.id == run_id)).one_or_none()
         if found is None:
             return False
-        connection.execute(update(runs).where(runs.c.id == run_id).values(num_bytes=found.num_bytes + num_bytes))
+        connection.execute(update(runs).where(runs.c.id == run_id).values(num_bytes=runs.c.num_bytes + num_bytes))
         self._num_bytes[found.owner] = self._num_bytes.get(found.owner, 0) + num_bytes
         return True
 
@@ -399,7 +517,7 @@ class EvalStore:
         calls: Iterable[ModelCall],
         sampled: tuple[str, Mapping[str, int]] | None,
     ) -> bool:
-        """Store the results of a row and count them. Return False if the run has ended or the row is graded.
+        """Store the results of a row and count them.
 
         Args:
             run_id: The run, in progress.
@@ -407,13 +525,17 @@ class EvalStore:
             status: Result of the row.
             results: Results of the criteria.
             calls, sampled: as in `Tally.add`.
+
+        Returns:
+            False if the run has ended, another server holds it, or the row is graded.
         """
         text, counted, graded_at = json.dumps(results), list(calls), int(self._now())
         at = (rows.c.run_id == run_id, rows.c.number == number, rows.c.status.is_(None))
 
         def work(connection: Connection) -> bool:
-            run = connection.execute(select(runs.c.status, runs.c.tally).where(runs.c.id == run_id)).one_or_none()
-            if run is None or run.status != "in_progress":
+            wanted = select(runs.c.status, runs.c.tally, runs.c.holder).where(runs.c.id == run_id).with_for_update()
+            run = connection.execute(wanted).one_or_none()
+            if run is None or run.status != "in_progress" or run.holder != self.holder:
                 return False
             graded = update(rows).where(*at).values(status=status, results=text, graded_at=graded_at)
             if not connection.execute(graded).rowcount:
@@ -492,7 +614,8 @@ class EvalStore:
         """Store a result of a grader by its content."""
         text = json.dumps(result)
         if len(text) <= MAX_SCORE_CHARS:
-            stored = insert(scores).prefix_with("OR IGNORE").values(key=key, result=text, eval_id=eval_id)
+            inserting = postgresql.insert if self.is_shared else sqlite.insert
+            stored = inserting(scores).values(key=key, result=text, eval_id=eval_id).on_conflict_do_nothing()
             await self._writer.do(lambda connection: connection.execute(stored))
 
     async def _read(self, wanted: Select[Any]) -> Sequence[Row[Any]]:
@@ -516,7 +639,19 @@ def _size(run_id: str) -> Select[Any]:
     return select(func.coalesce(func.sum(sizes), 0)).where(rows.c.run_id == run_id)
 
 
-def _unknown(param: str, given: str) -> Refused:
+def _id(given: str) -> str:
+    """Return an id for a query. Texts that are no id may have characters that a database refuses."""
+    return given if _ID.fullmatch(given) else ""
+
+
+def _sizes(connection: Connection) -> dict[str | None, int]:
+    """Return owner -> the size of the rows and results."""
+    wanted = select(runs.c.owner, func.sum(runs.c.num_bytes).label("size")).group_by(runs.c.owner)
+    return {row.owner: int(row.size) for row in connection.execute(wanted)}
+
+
+def unknown(param: str, given: str) -> Refused:
+    """Return the refusal of an id that does not exist, or that belongs to another owner. `param`: `eval_id` or `run_id`."""
     kind = param.removesuffix("_id")
     return Refused(invalid(f"{kind}: {shown(given)} not found", param=param, code=f"{kind}_not_found"), status=404)
 
@@ -547,6 +682,7 @@ def _run_of(row: Row[Any]) -> StoredRun:
         num_rows=row.num_rows,
         tally=Tally.model_validate_json(row.tally),
         error=None if row.error is None else json.loads(row.error),
+        num_bytes=row.num_bytes,
     )
 
 

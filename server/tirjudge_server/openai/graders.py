@@ -7,10 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from tirjudge.http.protocol import shown
 from tirjudge.types import Number, Text
 from tirjudge_server.openai.formula import Formula
 from tirjudge_server.openai.placeholders import check_placeholders
-from tirjudge_server.openai.similarity import METRICS
+from tirjudge_server.openai.similarity import METRICS, REFUSED
 from tirjudge_server.openai.wire import Content, Foreign
 
 MAX_PARTS = 32
@@ -83,8 +84,11 @@ class TextSimilarity(Named):
         check_placeholders(self.input)
         check_placeholders(self.reference)
         if self.evaluation_metric not in METRICS:
-            known = ", ".join(METRICS)
-            raise ValueError(f"evaluation_metric: {self.evaluation_metric!r} given; this server supports {known}")
+            known, why = ", ".join(METRICS), REFUSED.get(self.evaluation_metric)
+            reason = "" if why is None else f", but {why}"
+            raise ValueError(
+                f"evaluation_metric: {shown(self.evaluation_metric)} given{reason}; this server supports {known}"
+            )
         return self
 
 

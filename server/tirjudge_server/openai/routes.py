@@ -24,6 +24,7 @@ from tirjudge_server.openai.decisions import DecisionRequest, answer_decisions
 from tirjudge_server.openai.filestore import FileQuota, FileStore
 from tirjudge_server.openai.graders import RunRequest, ValidateRequest
 from tirjudge_server.openai.wire import parsed, refuse
+from tirjudge_server.records.database import Database, create_file, url_of
 from tirjudge_server.records.store import Records
 from tirjudge_server.service import JudgeService
 
@@ -67,6 +68,7 @@ def batch_router(
     quota: FileQuota = FileQuota(),  # noqa: B008 (it is frozen)
     models: ChatModels = NO_MODELS,
     records: Records | None = None,
+    eval_store: EvalStore | None = None,
 ) -> APIRouter:
     """Return the endpoints of files, batches and evals.
 
@@ -77,6 +79,7 @@ def batch_router(
         quota: Limits per caller.
         models: Models besides the judge.
         records: Recorded judgments, as rows of evals. None: the server has none.
+        eval_store: Holds evals and runs. None: `open_eval_store` opens one.
     """
     file_store, batch_store = FileStore(folder / "files", quota=quota), BatchStore(folder / "batches", quota=quota)
     runner = BatchRunner(
@@ -89,7 +92,7 @@ def batch_router(
     routes = APIRouter()
     routes.include_router(files.router(file_store))
     routes.include_router(batches.router(runner, files=file_store, batches=batch_store))
-    eval_store = EvalStore(folder / "evals.db", quota=quota)
+    eval_store = eval_store or open_eval_store(folder, quota=quota, records=records)
     eval_runner = EvalRunner(
         service,
         store=eval_store,
@@ -110,6 +113,19 @@ def batch_router(
         )
     )
     return routes
+
+
+def open_eval_store(folder: Path, *, quota: FileQuota, records: Records | None) -> EvalStore:
+    """Open the evals: in the database of the records if other servers can use it too, otherwise in a file of this server.
+
+    Args:
+        folder, quota, records: As for `batch_router`.
+    """
+    if records is not None and not records.database.is_sqlite:
+        return EvalStore(records.database, quota=quota)
+    path = folder / "evals.db"
+    create_file(path)
+    return EvalStore(Database(url_of(str(path))), quota=quota)
 
 
 def endpoints(service: JudgeService) -> dict[str, Endpoint]:

@@ -1,7 +1,7 @@
 """Similarity of two texts, from 0 to 1, by those metrics of OpenAI's `text_similarity` grader that need no model.
 
-`bleu` is missing because OpenAI does not document its smoothing, `meteor` because it needs a dictionary, `cosine` because it
-needs embeddings. Words are runs of letters, digits and underscores, in lower case.
+`bleu` is sacreBLEU's BLEU of a sentence, with its default tokens and exponential smoothing. Words of other metrics are runs
+of letters, digits and underscores, in lower case.
 """
 
 from __future__ import annotations
@@ -59,6 +59,13 @@ def _gleu(text: str, reference: str) -> float:
     return (found & wanted).total() / largest if largest else 0.0
 
 
+def _bleu(text: str, reference: str) -> float:
+    """Sentence BLEU (Post 2018). Orders of n-grams that the text is too short for are left out."""
+    from sacrebleu import sentence_bleu  # slow to import
+
+    return min(1.0, sentence_bleu(text, [reference], use_effective_order=True).score / 100.0)
+
+
 def _f1(num_common: int, *, num_found: int, num_wanted: int) -> float:
     return 2 * num_common / (num_found + num_wanted) if num_found + num_wanted else 0.0
 
@@ -66,7 +73,14 @@ def _f1(num_common: int, *, num_found: int, num_wanted: int) -> float:
 METRICS: Mapping[str, Callable[[str, str], float]] = {
     # Indel similarity: twice the length of the longest common subsequence, divided by the sum of both lengths.
     "fuzzy_match": lambda text, reference: fuzz.ratio(text, reference) / 100.0,
+    "bleu": _bleu,
     "gleu": _gleu,
     "rouge_l": _rouge_l,
     **{f"rouge_{n}": partial(_rouge_n, n=n) for n in range(1, 6)},
 }
+
+REFUSED: Mapping[str, str] = {
+    "meteor": "it needs the dictionary WordNet, which this server does not have",
+    "cosine": "it needs a model of embeddings, which this server does not have",
+}
+"""OpenAI's other metrics -> why they are refused."""

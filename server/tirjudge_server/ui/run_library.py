@@ -1,4 +1,4 @@
-"""The runs below a folder, and the processes that prepare their pages.
+"""The runs below a folder, with the indexes that their pages read.
 
 The server does not import the harness. It runs `tirjudge bench index`, which writes files to the folder of a run, and reads
 these files.
@@ -7,31 +7,21 @@ these files.
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
-from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryFile
-from time import monotonic
-from typing import IO
 
 from tirjudge_pages.bench.index import RUN_FILES, IndexUnusable, RunIndex, read_comparison
+from tirjudge_pages.bench.links import RUNS_PATH, ServerLinks
 from tirjudge_pages.bench.views import ComparisonView
+from tirjudge_server.ui.harness_processes import HarnessProcesses, run_harness
+from tirjudge_server.ui.run_source import FoundRun, missing
+from tirjudge_server.ui.site import Viewer
 
 MANIFEST, OUTLINES, *_ = RUN_FILES
 
 MAX_DEPTH = 2
 """Maximum number of folders between the folder of runs and the folder of a run."""
-
-REST = 5.0
-"""Minimum pause between two readings of a changing run, in durations of the last reading."""
-
-MIN_REST_S = 2.0
-"""Minimum pause between two readings of a run, in seconds."""
-
-# The process gives way to judgments.
-_COMMAND = "import os; os.nice(10); from tirjudge.cli import main; main()"
 
 
 class RunLibrary:
@@ -41,12 +31,11 @@ class RunLibrary:
         folder: the folder of runs.
     """
 
+    path = RUNS_PATH
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._tasks: dict[tuple[Path, ...], asyncio.Task[None]] = {}
-        self._problems: dict[tuple[Path, ...], str] = {}
-        self._rest_until: dict[tuple[Path, ...], float] = {}
-        self._one_at_a_time = asyncio.Lock()
+        self._processes = HarnessProcesses()
 
     def runs(self) -> dict[str, Path]:
         """Return the folders of runs by name, which is the path below the folder of runs. The newest runs come first."""
@@ -69,53 +58,43 @@ class RunLibrary:
         """
         index = RunIndex(path)
         if not index.is_current:
-            self._start((path,), [str(path)])
+            self._processes.start((path,), partial(run_harness, ["bench", "index", str(path)]))
         with suppress(IndexUnusable):
             _ = index.view
-            return index, self._problems.get((path,))
-        return None, self._problems.get((path,))
+            return index, self._processes.problem((path,))
+        return None, self._processes.problem((path,))
 
-    def comparison(self, first: Path, second: Path) -> tuple[ComparisonView | None, str | None]:
-        """Return the comparison of two runs, and start a process that makes it if there is none. Results as for `index`."""
-        found = read_comparison(second, first=first)
-        if found is None:
-            self._start((first, second), [str(second), "--baseline", str(first)])
-        return found, self._problems.get((first, second))
+    async def find(self, name: str, *, viewer: Viewer) -> FoundRun:
+        """See `RunSource`. Every reader of the pages may read every run."""
+        # The name is looked up among the runs found, so that it cannot lead out of the folder.
+        path = (await asyncio.to_thread(self.runs)).get(name)
+        if path is None:
+            raise missing("run", name)
+        index, problem = self.index(path)
+        is_current = index is not None and await asyncio.to_thread(lambda: index.is_current)
+        goes_on = index is not None and (bool(index.view.num_missing) or not is_current)
+        links = ServerLinks(name=name)
+        return FoundRun(title=name, folder=path, index=index, problem=problem, goes_on=goes_on, links=links)
 
-    def _start(self, work: tuple[Path, ...], arguments: list[str]) -> None:
-        running = self._tasks.get(work)
-        if (running is None or running.done()) and monotonic() >= self._rest_until.get(work, 0.0):
-            self._tasks[work] = asyncio.create_task(self._run(work, arguments))
-
-    async def _run(self, work: tuple[Path, ...], arguments: list[str]) -> None:
-        async with self._one_at_a_time:
-            began = monotonic()
-            with TemporaryFile() as errors:
-                process = _started(arguments, errors=errors)
-                try:
-                    await asyncio.to_thread(process.wait)
-                finally:  # the server ends, and cancels the task: then the thread ends with the process
-                    if process.poll() is None:
-                        process.kill()
-                        process.wait()
-                errors.seek(0)
-                said = errors.read().decode(errors="replace")
-            if process.returncode:
-                self._problems[work] = said.strip()[-2000:] or f"status {process.returncode}"
-            else:
-                self._problems.pop(work, None)
-            now = monotonic()
-            self._rest_until[work] = now + max(MIN_REST_S, REST * (now - began))
+    async def comparison(self, first: FoundRun, second: FoundRun) -> tuple[ComparisonView | None, str | None]:
+        """See `RunSource`."""
+        return compared(first, second, processes=self._processes)
 
 
-def _started(arguments: Sequence[str], *, errors: IO[bytes]) -> subprocess.Popen[bytes]:
-    """Start `tirjudge bench index`. asyncio's own subprocesses wait forever if they are cancelled while they start."""
-    return subprocess.Popen(
-        [sys.executable, "-c", _COMMAND, "bench", "index", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=errors,
-    )
+def compared(
+    first: FoundRun, second: FoundRun, *, processes: HarnessProcesses
+) -> tuple[ComparisonView | None, str | None]:
+    """Return the comparison of two runs, and start a process that makes it if there is none.
+
+    Returns:
+        The comparison; None: there is none yet. Then the problem of the last process; None: none.
+    """
+    work = (first.folder, second.folder)
+    found = read_comparison(second.folder, first=first.folder)
+    if found is None:
+        arguments = ["bench", "index", str(second.folder), "--baseline", str(first.folder)]
+        processes.start(work, partial(run_harness, arguments))
+    return found, processes.problem(work)
 
 
 def _name(path: Path, *, folder: Path) -> str:

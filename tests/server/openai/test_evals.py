@@ -399,7 +399,7 @@ async def test_results_of_equal_rows_are_kept(make_tool_judge, client_of) -> Non
         ({**EQUAL, "operation": "same"}, "testing_criteria.0.operation"),
         ({**EQUAL, "input": "{{ other.x }}"}, "expected: `item` or `sample`"),
         ({"type": "poem", "name": "x"}, "testing_criteria.0"),
-        ({**SIMILAR, "evaluation_metric": "bleu"}, "evaluation_metric"),
+        ({**SIMILAR, "evaluation_metric": "meteor"}, "evaluation_metric"),
     ],
 )
 async def test_an_invalid_criterion_is_refused(make_judge, client_of, criterion, problem) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from math import exp
 
 import pytest
 from openai import BadRequestError, OpenAI
@@ -158,7 +159,9 @@ async def test_a_grader_is_validated_without_running(make_judge, client_of) -> N
 @pytest.mark.parametrize(
     ("grader", "message"),
     [
-        ({**SIMILAR, "evaluation_metric": "cosine"}, "cosine"),
+        ({**SIMILAR, "evaluation_metric": "cosine"}, '"cosine" given, but it needs a model of embeddings'),
+        ({**SIMILAR, "evaluation_metric": "meteor"}, '"meteor" given, but it needs the dictionary WordNet'),
+        ({**SIMILAR, "evaluation_metric": "rouge_9"}, "this server supports fuzzy_match, bleu, gleu"),
         ({**EQUAL, "input": "{{ __import__('os') }}"}, "__import__"),
         ({**LABEL, "passing_labels": ["other"]}, "passing_labels"),
         ({**SCORE, "range": [1, 0]}, "range"),
@@ -246,6 +249,20 @@ def test_an_index_with_too_many_digits_is_refused(index: str) -> None:
         ("rouge_l", "a b c d", "a c d e", 2 * 3 / 8),
         ("gleu", "a b", "a b c", 3 / 6),  # a, b and "a b", of the 6 n-grams of the longer one
         ("rouge_5", "a", "b", 0.0),
+        (
+            "bleu",
+            "the cat sat",
+            "the cat sat on the mat",
+            exp(-1),
+        ),  # all n-grams match, and the text has half the length
+        (
+            "bleu",
+            "a b c d",
+            "a b c e",
+            (3 / 4 * 2 / 3 * 1 / 2 * 1 / 2) ** (1 / 4),
+        ),  # no 4-gram matches: smoothed to 1/2
+        ("bleu", "same", "same", 1.0),
+        ("bleu", "", "words", 0.0),
     ],
 )
 def test_similarities_match_manual_counts(metric: str, text: str, reference: str, value: float) -> None:

@@ -119,8 +119,8 @@ def make_tokenizer(recipe: BundledRecipe, profile: Profile) -> Tokenizer:
     if recipe.checked is not None:
         rng = Random(f"{recipe.seed}/tokenizer")
         examples = (drawn_example(rng, mode=Mode.PAIRWISE, shares=recipe.checked) for _ in range(PROMPTS_OF_TOKENIZER))
-        texts = (text for each in examples for text in (each.prompt, ",\n".join(each.checks)))
-        return train_tokenizer(texts, vocab_size=recipe.vocab_size, whole=frozen_texts())
+        parts = (text for each in examples for text in (each.prompt, ",\n".join(each.checks)))
+        return train_tokenizer(parts, vocab_size=recipe.vocab_size, whole=frozen_texts())
     drawn = draw_mixed(rng=Random(f"{recipe.seed}/tokenizer"), mode_shares=recipe.mode_shares, mixture=recipe.mixture)
     chat = ChatTemplate(CHATML)
     texts: list[str] = []

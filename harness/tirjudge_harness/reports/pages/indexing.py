@@ -83,13 +83,17 @@ def run_view(run: ScoredRun, *, prices: Prices | None, read_at: int, no_texts: s
     """
     statistics = RunStatistics(run)
     sections, charts = run_sections(run, prices=prices, statistics=statistics), charts_of(statistics)
-    headline = sections.pop(HEADLINE, [])
+    headline, is_eval = sections.pop(HEADLINE, []), run.manifest.data.eval is not None
     num_asked = {plan.outline.id: len(plan.asked) for plan in run.planned}
     return RunView(
         title=run.benchmark.title,
         judge=run.manifest.judge.model,
         notes=run_notes(run),
-        headline=section_table("Accuracy by subset, with 95 % intervals", columns=COLUMNS, rows=headline),
+        headline=section_table(
+            "Passed rows, with 95 % intervals" if is_eval else "Accuracy by subset, with 95 % intervals",
+            columns=COLUMNS,
+            rows=headline,
+        ),
         published=published_tables(run),
         sections=tuple(
             SectionView(
@@ -104,12 +108,13 @@ def run_view(run: ScoredRun, *, prices: Prices | None, read_at: int, no_texts: s
         num_failures=run.num_failures,
         read_at=read_at,
         no_texts=no_texts,
+        is_eval=is_eval,
     )
 
 
 def _texts(run: ScoredRun, *, data: Path | None) -> tuple[Mapping[str, Example], str]:
     """Return the examples by id, or why they are not there."""
-    if data is None and run.manifest.data.path is None:
+    if data is None and run.manifest.data.path is None and run.manifest.data.eval is None:
         why = "rows on the hub are not loaded for pages; `tirjudge bench index RUN --data FILE` reads them from a file"
         return {}, f"Prompts and responses are not shown: {why}."
     try:
@@ -134,7 +139,7 @@ def _items(run: ScoredRun, *, texts: Mapping[str, Example]) -> Iterator[IndexedI
         yield IndexedItem(
             listed=_listed(shown, place=place, num_asked=len(plan.asked), bases=tuple(bases[shown.id])),
             problem=next((problems[one.key] for one in plan.asked if one.key in problems), None),
-            correct=shown.correct,
+            correct=() if run.manifest.data.eval is not None else shown.correct,
             answers=_answers(plan, places),
             prompt=shown.prompt,
             responses=shown.responses,

@@ -18,7 +18,7 @@ from tirjudge.durable import write_file
 from tirjudge_harness.items import InputError
 from tirjudge_harness.reports.pages.comparing import compare_runs
 from tirjudge_pages import PageFrame, render_page
-from tirjudge_pages.bench.index import CONDITION_NAMES, ItemQuery, RunIndex
+from tirjudge_pages.bench.index import ItemQuery, RunIndex
 from tirjudge_pages.bench.links import FILE_ITEMS, FileLinks
 from tirjudge_pages.bench.views import ComparisonView
 
@@ -72,7 +72,7 @@ def _write_run(index: RunIndex, *, name: str, out: Path, on_page: OnPage) -> Non
     lists = _lists(index)
     links = FileLinks(lists={query: slug for slug, _, query, _ in lists})
     filters = [(text, count, links.items(query)) for _, text, query, count in lists]
-    of_conditions = lists[: len(CONDITION_NAMES) + 1]
+    of_conditions = lists[: len(index.condition_names) + 1]
     counted = [(text, count, links.items(query) if count else None) for _, text, query, count in of_conditions]
     view = index.view
     _write(
@@ -89,6 +89,7 @@ def _write_run(index: RunIndex, *, name: str, out: Path, on_page: OnPage) -> Non
     for page in range(1, total + 1):
         items = [(one, index.answers(one)) for one in index.items(first=(page - 1) * FILE_ITEMS, num=FILE_ITEMS)]
         values = {"items": items, "page": page, "num_pages": total, "no_texts": view.no_texts}
+        values |= {"is_eval": view.is_eval, "judgments_path": None}
         _write(out / f"items-{page}.html", "bench/file_items", name=name, links=links, **values)
         on_page(page, total)
     for slug, _, query, count in lists:
@@ -96,7 +97,7 @@ def _write_run(index: RunIndex, *, name: str, out: Path, on_page: OnPage) -> Non
         for page in range(1, num_pages + 1):
             items = index.listed(query, first=(page - 1) * FILE_ITEMS, num=FILE_ITEMS)
             values = {"items": items, "page": page, "num_pages": num_pages, "total": count, "query": query}
-            values |= {"filters": filters, "this_list": links.items(query)}
+            values |= {"filters": filters, "this_list": links.items(query), "is_eval": view.is_eval}
             _write(out / f"{slug}-{page}.html", "bench/items", name=name, links=links, **values)
 
 
@@ -106,7 +107,8 @@ def _lists(index: RunIndex) -> list[tuple[str, str, ItemQuery, int]]:
     counts = index.counts()
     found = [("all", "all items", ItemQuery(), index.view.num_examples)]
     found += [
-        (name, text, ItemQuery(conditions=frozenset({name})), counts[name]) for name, text in CONDITION_NAMES.items()
+        (name, text, ItemQuery(conditions=frozenset({name})), counts[name])
+        for name, text in index.condition_names.items()
     ]
     further = [(f"basis-{one}", one, ItemQuery(basis=one)) for one in index.bases]
     further += [(f"error-{one}", f"program: {one}", ItemQuery(error=one)) for one in index.errors]
@@ -147,6 +149,7 @@ def _write_comparison(
         total=total,
         changes=changes,
         kinds=(),
+        is_eval=indexes[second].view.is_eval,
         previous=None,
         next=None,
         first_name=names[first],
