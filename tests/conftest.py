@@ -20,7 +20,12 @@ from tirjudge_sandbox import SandboxPool
 if TYPE_CHECKING:  # needs Playwright
     from tests.browser import SharedBrowser
 
-GROUPS = {"tests/vllm/": "vllm", "tests/training/test_verl.py": "verl", "tests/ray/": "ray"}
+GROUPS = {
+    "tests/vllm/": "vllm",
+    "tests/training/test_verl.py": "verl",
+    "tests/training/data/test_build.py": "build",
+    "tests/ray/": "ray",
+}
 """Path of tests -> their group."""
 
 LONGEST = (
@@ -88,8 +93,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def _group_of(nodeid: str) -> str | None:
-    """Return the group of a test: the tests of one environment, one cluster or one vocabulary. They share what is slow to
-    start."""
+    """Return the group of a test: the tests of one environment, one cluster, one data set or one vocabulary. They share what
+    is slow to make."""
     if nodeid.startswith("tests/families/"):
         return next((f"family-{name}" for name in ("qwen3", "llama3", "llama4", "tekken") if name in nodeid), None)
     return next((group for path, group in GROUPS.items() if nodeid.startswith(path)), None)
