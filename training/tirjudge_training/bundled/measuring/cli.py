@@ -47,10 +47,9 @@ def measure(
     console = Console(stderr=True)
     console.print(f"measuring {checkpoint}", soft_wrap=True)
     try:
-        figures = _measured(checkpoint, rows, only=only or [], limit=limit, items=items, sameness=sameness,
-                            contamination=contamination, console=console)  # fmt: skip
         target = out or checkpoint / "measured.json"
-        target.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        figures = _measured(checkpoint, rows, out=target, only=only or [], limit=limit, items=items, sameness=sameness,
+                            contamination=contamination, console=console)  # fmt: skip
         if out is None:
             from tirjudge_training.bundled.card import write_card
 
@@ -69,6 +68,7 @@ def _measured(
     checkpoint: Path,
     rows: Path,
     *,
+    out: Path,
     only: list[str],
     limit: int | None,
     items: Path | None,
@@ -89,7 +89,7 @@ def _measured(
         contamination=contamination,
         limit=limit,
     )
-    return measure_checkpoint_on_rows(plan, on_item=_progress(console), items_file=items)
+    return measure_checkpoint_on_rows(plan, on_item=_progress(console), out=out, items_file=items)
 
 
 def _progress(console: Console) -> OnItem:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,12 +51,16 @@ class MeasurementPlan:
     """Maximum number of items of a set. None: all."""
 
 
-def measure_checkpoint_on_rows(plan: MeasurementPlan, *, on_item: OnItem, items_file: Path | None) -> dict[str, Any]:
-    """Measure a checkpoint and return all figures.
+def measure_checkpoint_on_rows(
+    plan: MeasurementPlan, *, on_item: OnItem, out: Path, items_file: Path | None
+) -> dict[str, Any]:
+    """Measure a checkpoint and return all figures. Both files are also written after each set, so that an interrupted
+    run leaves the figures of the finished sets.
 
     Args:
         plan: what to measure.
         on_item: reports the progress.
+        out: file for the figures.
         items_file: file for one line of JSON per judged item. None: no file.
 
     Raises:
@@ -74,16 +78,27 @@ def measure_checkpoint_on_rows(plan: MeasurementPlan, *, on_item: OnItem, items_
         "skipped": [],
         "sets": [],
     }
-    asyncio.run(_measure(plan, profile, figures, on_item=on_item, items_file=items_file))
+    asyncio.run(_measure(plan, profile, figures, on_item=on_item, out=out, items_file=items_file))
     if plan.contamination:
         on_item("contamination", 0, 1)
         figures["contamination"] = contamination_report(plan.rows)
         on_item("contamination", 1, 1)
+    _write(figures, out)
     return figures
 
 
+def _write(figures: Mapping[str, Any], out: Path) -> None:
+    write_file(out, json.dumps(figures, indent=1, ensure_ascii=False) + "\n", closed=False)
+
+
 async def _measure(
-    plan: MeasurementPlan, profile: Profile, figures: dict[str, Any], *, on_item: OnItem, items_file: Path | None
+    plan: MeasurementPlan,
+    profile: Profile,
+    figures: dict[str, Any],
+    *,
+    on_item: OnItem,
+    out: Path,
+    items_file: Path | None,
 ) -> None:
     engine = EmbeddedEngine.load(plan.checkpoint)
     lines: list[str] = []
@@ -107,6 +122,7 @@ async def _measure(
                     with _counter(f"{measured_set.name}, shown differently", len(items), on_item) as counted:
                         shown = await show_differently(judge, items, on_item=counted)
                     figures["sets"][-1]["sameness"] = sameness(shown)
+                _write(figures, out)
     finally:
         engine.close()
 
