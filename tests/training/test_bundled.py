@@ -13,7 +13,7 @@ from tirjudge.model import bundled_checkpoint
 from tirjudge.profile import load_profile
 from tirjudge.selective import GradedItem, selective_accuracy
 from tirjudge.tools.python import PythonTool
-from tirjudge.types import JudgeRequest, Mode
+from tirjudge.types import Basis, JudgeRequest, Mode
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.bundled.build import bundled_profile
 from tirjudge_training.bundled.card import write_card
@@ -161,12 +161,13 @@ def test_card_shows_real_rows_first_if_they_are_measured(tmp_path) -> None:
         id="ifeval:1", group="punctuation:no_comma", mode=Mode.PAIRWISE, prompt="Write. No commas.",
         responses=("So, so.", "So so."), right=frozenset({1}), asked=parse_checks("commas == 0"),
     )  # fmt: skip
+    graded: list[tuple[float, Basis]] = [(1.0, "checked"), (1.0, "checked"), (0.0, "checked"), (0.0, "reasoned")]
     judged = [
         MeasuredJudgment(
             item=item, credit=credit, expected_credit=credit, basis=basis, confidence=0.9, choice_probability=0.9,
             written=("count(r, ',') == 0",), output="A 0\nB 1", num_calls=1, num_failed_calls=0,
         )
-        for credit, basis in ((1.0, "checked"), (1.0, "checked"), (0.0, "checked"), (0.0, "reasoned"))
+        for credit, basis in graded
     ]  # fmt: skip
     figures = {"limit": None, "sets": [figures_of(measured_set, judged, elapsed_s=2.0)]}
     figures["sets"][0]["sameness"] = sameness([ShownChecks(item=item, lists=(("a",), ("a",), ("a",), ("b",)))])
