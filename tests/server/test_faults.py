@@ -197,9 +197,8 @@ async def test_killed_sandbox_leaves_no_request_hanging(connect, until) -> None:
                     os.kill(pid, signal.SIGKILL)
             response = await asking
             assert response.status_code in (200, 503)
-            if response.status_code == 200:
-                outcomes = [turn["outcome"] for rollout in response.json()["rollouts"] for turn in rollout["turns"]]
-                assert "ok" not in outcomes
+            # The program is lost, or runs again if it had not started.
+            assert pool.stats().num_lost >= 1
             number = 0
             while True:
                 number += 1

@@ -19,7 +19,7 @@ def tokens(r):
     return re.findall(r"[^\W_]+(?:['’-][^\W_]+)*", r)
 
 def split_sentences(r):
-    parts = re.split(r"(?<=[.!?…])[\"'”’)\]*_]*\s+|\n\s*\n", r.strip())
+    parts = re.split(r"(?<=[.!?…])(?<!\b\d\.)(?<!\b\d\d\.)[\"'”’)\]*_]*\s+", r.strip())
     return [x for x in parts if re.search(r"\w", x)]
 
 def sentences(r):
@@ -240,8 +240,13 @@ def two_answers(r):
     return len(x) == 2 and all(x) and x[0] != x[1]
 
 def repeats(r, prompt):
-    x, y = (re.findall(r"\w+", z.lower()) for z in (r, prompt))
-    return bool(x) and f" {' '.join(x[:5])} " in f" {' '.join(y)} "
+    x, p = " ".join(r.lower().split()), prompt.lower()
+    for i in [0, *[y.end() for y in re.finditer(r"[.!?]\s+|\n\s*", p)][:99]]:
+        y = " ".join(p[i:].split())[:4000]
+        n = next((k for k, (a, b) in enumerate(zip(x, y)) if a != b), min(len(x), len(y)))
+        if n > 9 and (n == len(y) or re.search(r"[.!?:][\"'”]?\s?$", y[:n])):
+            return True
+    return False
 
 def ends_question(r):
     return r.strip().rstrip("\"'”*)").endswith("?")

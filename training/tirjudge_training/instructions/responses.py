@@ -347,6 +347,12 @@ def _language(text: str, check: Check, want: bool, prompt: str, rng: Random) -> 
     return rng.choice([sample for name, sample in _LANGUAGE_SAMPLES.items() if name != check.texts[0]])
 
 
+def _request(prompt: str) -> str:
+    """Return the first sentence of a prompt with ten characters or more; the whole prompt if it has no end of a sentence."""
+    found = re.match(r"[\s\S]{10,400}?[.!?](?=\s|$)", prompt)
+    return found[0] if found else prompt
+
+
 def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
@@ -396,7 +402,7 @@ _EDITS: dict[str, _Edit] = {
     "two_answers": _either(
         lambda t: f"{t.replace('******', '')}\n******\nAnother one.", lambda t: t.replace("******", "")
     ),
-    "repeat": lambda t, c, want, p, rng: f"{p[:200]}\n{t}" if want else f"Gladly. {t}",
+    "repeat": lambda t, c, want, p, rng: f"{_request(p)}\n{t}" if want else f"Gladly. {t}",
     "ends_question": _either(lambda t: f"{t} What do you think?", lambda t: f"{t} That is all."),
     "ends_period": _either(lambda t: f"{t.rstrip('.!?')}.", lambda t: f"{t.rstrip('.')}!"),
     "ascii": _either(lambda t: t.encode("ascii", "ignore").decode(), lambda t: f"{t} Voilà, café."),
