@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,17 +101,8 @@ def create_app(
     if access is not None:
         service.on_end.append(access.on_end)
     eval_store = None if files is None else openai.open_eval_store(files, quota=quota, records=records)
-    groups = [
-        *_judging(
-            service,
-            max_body_bytes=max_body_bytes,
-            files=files,
-            quota=quota,
-            models=chat_models,
-            records=records,
-            eval_store=eval_store,
-        )
-    ]
+    judging = partial(_judging, service, max_body_bytes=max_body_bytes, models=chat_models, records=records)
+    groups = [*judging(files=files, quota=quota, eval_store=eval_store)]
     groups += _rewarding(service, names=names, settings=settings)
     if records is not None:
         groups.append(("read", Tag.RECORDS, endpoints.router(service, records=records), {}))
@@ -123,9 +115,8 @@ def create_app(
     site = PageSite(access=access, public_url=public_url)
     _add_pages(app, site, service, records=records, runs=runs, max_body_bytes=max_body_bytes)
     if files is not None and eval_store is not None:
-        judgments_path = None if records is None else judgments.PATH
-        folder = files / "evals"
-        app.include_router(eval_pages.router(site, store=eval_store, folder=folder, judgments_path=judgments_path))
+        path = None if records is None else judgments.PATH
+        app.include_router(eval_pages.router(site, store=eval_store, folder=files / "evals", judgments_path=path))
     requests = {path: model for *_, posted in groups for path, model in posted.items()}
     _describe(app, service, requests, names=names)
     return app

@@ -103,7 +103,7 @@ def test_the_verdict_is_printed_and_json_is_the_judgment(texts: list[str], fast:
     [
         (["items.jsonl"], "items.jsonl is a file of items; give --out FILE, or --out - for standard output"),
         (["p", "a.txt", "--limit", "3", "--min-accuracy", "1"], "--limit, --min-accuracy: only for a file of items"),
-        (["p", "a.txt", "--out", "x.jsonl"], "--out: give one JSONL file of items"),
+        (["p", "a.txt", "--out", "x.jsonl"], "--out: give one file of items"),
         (["items.jsonl", "--out", "-", "--json"], "--json prints the summary to standard output"),
     ],
 )

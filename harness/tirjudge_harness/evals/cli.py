@@ -215,7 +215,6 @@ def export(
 
     Examples:
         tirjudge evals export eval_0123 evalrun_0456 runs/first
-        tirjudge bench compare runs/first runs/second
     """
     with _opened(url, api_key) as server:
         _export(server, server.run(eval_id, run_id), folder=folder)

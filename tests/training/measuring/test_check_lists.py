@@ -17,7 +17,7 @@ ASKED = parse_checks('words >= 300 ; paragraphs == 3 ; include "harbour" ; forbi
 
 
 def test_checks_are_read_from_a_program() -> None:
-    found = written_checks(program(ASKED, mode=Mode.PAIRWISE))
+    found = written_checks(program([check.expression for check in ASKED], mode=Mode.PAIRWISE))
     assert found == ("words(r) >= 300", "paragraphs(r) == 3", "has(r, 'harbour')", "lacks(r, 'ship')")
 
 

@@ -224,7 +224,7 @@ def _kept_tokenizer(recipe: BundledRecipe, profile: Profile, *, state: Path | No
     if kept.exists() and kept.read_text(encoding="utf-8") != settings:
         raise CheckpointError(
             f"{state} has the state of a training with other settings, in {_RECIPE}; "
-            "repeat the command with those settings, or delete the folder to start anew"
+            "repeat the command with those settings, or delete the folder to start from the beginning"
         )
     if not (state / _TOKENIZER).exists():
         make_tokenizer(recipe, profile).save(str(state / _TOKENIZER))
