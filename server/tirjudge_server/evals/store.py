@@ -14,6 +14,7 @@ import json
 import re
 import time
 import uuid
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -158,6 +159,7 @@ class EvalStore:
             self._num_bytes = _sizes(connection)
         if not self.is_shared:
             self._database.close()
+            weakref.finalize(self, database.close)
 
     @property
     def is_shared(self) -> bool:
