@@ -37,4 +37,4 @@ def test_synthetic_data_match_their_hashes() -> None:
         "prompts": digest(*(render_example(example, profile=profile, chat=chat) for example in drawn)),
         "judgments": digest(*(segment.text for example in drawn for segment in segments(example))),
         "items": digest(*(repr((item.id, item.prompt, item.responses, item.best, item.order)) for item in items)),
-    } == {"prompts": "17a132e49a3a81c2", "judgments": "6988c08e42847390", "items": "1d18e4a9af90d318"}
+    } == {"prompts": "554713678a40f171", "judgments": "9203c1dd93f1dc39", "items": "1d18e4a9af90d318"}
