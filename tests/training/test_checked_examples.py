@@ -1,6 +1,7 @@
 """Training examples of the bundled judge's second generation: prompts, drawn outcomes, tokens, and resumption."""
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -95,6 +96,17 @@ def test_the_prompt_alone_decides_whether_there_is_a_program() -> None:
     for example in drawn(200):
         text = judgment(example, whole=True)[0].text
         assert ("```python" in text) == bool(example.checks)
+
+
+def test_problems_have_no_check_and_no_open_slot(monkeypatch) -> None:
+    monkeypatch.setattr("tirjudge_training.bundled.problems.draw_passage", lambda rng: "A passage.")
+    kinds = Counter[str]()
+    for example in drawn(400, nothing=1.0, problems=1.0):
+        assert not example.checks
+        assert not re.search(r"\{(n|big|x|poly|matrix|frac|set|name|thing|place|say)\}", example.prompt), example.prompt
+        kinds["sample"] += "Sample Input" in example.prompt
+        kinds["option"] += bool(re.search(r"^\(?B[).:]", example.prompt, flags=re.MULTILINE))
+    assert kinds["sample"] > 20 and kinds["option"] > 50
 
 
 def test_rows_have_loss_on_the_text_of_the_model_alone(vocabulary) -> None:

@@ -24,6 +24,7 @@ from tirjudge.formats.tirjudge_2 import FORMAT
 from tirjudge.profile import Profile
 from tirjudge.types import MODEL_MODES, Mode, label_of
 from tirjudge_training.bundled.passages import draw_passage, draw_question
+from tirjudge_training.bundled.problems import draw_problem
 from tirjudge_training.instructions.composing import Composer, composer_of
 from tirjudge_training.instructions.helpers import SOURCES
 from tirjudge_training.instructions.notation import FORMS, LENGTHS, Check
@@ -56,6 +57,8 @@ class CheckedShares:
 
     nothing: float = 0.2
     """Share without a check. A third of them are long."""
+    problems: float = 0.0
+    """Share of those without a check that are problems of mathematics, contests, puzzles and exams."""
     templates: float = 0.12
     """Share with instructions of the first generation's templates."""
     numeric: float = 0.05
@@ -208,6 +211,8 @@ def _prompt(rng: Random, *, shares: CheckedShares) -> tuple[str, tuple[str, ...]
     composer = composer_of(TRAINING_WRITERS)
     kind = rng.random()
     if kind < shares.nothing:
+        if shares.problems and rng.random() < shares.problems:
+            return draw_problem(rng), ()
         return _prompt_without_check(composer, rng=rng), ()
     kind -= shares.nothing
     if kind < shares.templates:

@@ -178,7 +178,7 @@ def draw_question(rng: Random, composer: Composer) -> str:
         else:
             option = composer.plain(rng)[:80]
         options.append(f"{mark.format('ABCDEFGHIJ'[i])} {option}")
-    closing = rng.choice(_CLOSINGS)
+    closing = rng.choice(CLOSINGS)
     layout = rng.random()
     if layout < 0.5:
         return "\n".join([question, *options, closing]).strip()
@@ -187,7 +187,7 @@ def draw_question(rng: Random, composer: Composer) -> str:
     return f"{question} {closing}".strip()
 
 
-_CLOSINGS = (
+CLOSINGS = (
     "",
     "",
     "Which one is right?",

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tirjudge_training.bundled.measuring.rows import read_benchmark
+from tirjudge_training.bundled.passages import CLOSINGS
+from tirjudge_training.bundled.problems import problem_texts
 from tirjudge_training.data.decontamination import NUM_WORDS, index_of
 from tirjudge_training.instructions.written import TRAINING_WRITERS, written_by
 
@@ -87,6 +89,8 @@ def training_texts() -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "tasks", written.tasks
     yield "soft", written.soft
     yield "facts", written.facts
+    yield "problems", tuple(dict.fromkeys(text for texts in problem_texts().values() for text in texts))
+    yield "closings of questions", CLOSINGS
     phrasings = resources.files("tirjudge_training.synthetic").joinpath("phrasings.toml").read_text(encoding="utf-8")
     yield "templates", tuple(dict.fromkeys(_training_lines(tomllib.loads(phrasings))))
 
