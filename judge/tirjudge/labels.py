@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 from weakref import WeakKeyDictionary
@@ -46,6 +46,28 @@ class Generates(Protocol):
     def tokenizer(self) -> Tokenizer: ...
 
     async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion: ...
+
+
+def tempered(logprobs: Mapping[str, float], *, temperature: float) -> dict[str, float]:
+    """Return label -> log-probability after temperature scaling. The total probability of the labels stays the same.
+
+    Source: Guo et al., "On Calibration of Modern Neural Networks" (arXiv 1706.04599), section 4.2.
+
+    >>> softer = tempered({"A": math.log(0.72), "B": math.log(0.08)}, temperature=2)
+    >>> {label: round(math.exp(logprob), 3) for label, logprob in softer.items()}
+    {'A': 0.6, 'B': 0.2}
+    """
+    if temperature == 1 or not logprobs:
+        return dict(logprobs)
+    total = _log_sum(logprobs.values())
+    scaled = {label: logprob / temperature for label, logprob in logprobs.items()}
+    shift = total - _log_sum(scaled.values())
+    return {label: logprob + shift for label, logprob in scaled.items()}
+
+
+def _log_sum(logprobs: Collection[float]) -> float:
+    top = max(logprobs)
+    return top + math.log(math.fsum(math.exp(logprob - top) for logprob in logprobs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from tirjudge.engines.base import Engine, Tokenizer
 from tirjudge.errors import PromptTooLong
 from tirjudge.formats.base import Forcing, Format, FoundVerdict
 from tirjudge.formats.texts import cut
-from tirjudge.labels import LabelPlace, place_of_labels
+from tirjudge.labels import LabelPlace, place_of_labels, tempered
 from tirjudge.profile import Profile
 from tirjudge.thoughts import Thinking, ThoughtTags, thinking_after
 from tirjudge.tools.base import Tool, ToolContext
@@ -96,7 +96,8 @@ async def run_rollout(prompt_ids: Sequence[int], spec: RolloutSpec) -> Rollout:
         prompt_ids=tuple(prompt_ids), turns=tuple(running.turns), stop_reason=stop_reason, model=profile.name
     )
     reading = _read_verdict(rollout, spec, unclosed=tags.ending if running.thinking is Thinking.OPEN else "")
-    return await until(spec.deadline.reads_until, reading) or replace(rollout, stop_reason=StopReason.DEADLINE)
+    read = await until(spec.deadline.reads_until, reading) or replace(rollout, stop_reason=StopReason.DEADLINE)
+    return replace(read, label_logprobs=tempered(read.label_logprobs, temperature=profile.label_temperature))
 
 
 class _Rollout:

@@ -61,6 +61,9 @@ class Profile(BaseModel):
     """Maximum number of responses in one listwise prompt."""
     vote_temperature: float = Field(default=1.0, ge=0.0)
     """Temperature of a request with several votes that sets none."""
+    label_temperature: float = Field(default=1.0, gt=0.0)
+    """The probabilities of the labels are taken to the power 1 / this temperature and normalized. It is fitted on
+    held-out items, so that the probabilities are calibrated (`tirjudge train calibrate`). 1: as the model gives them."""
     top_p: float | None = Field(default=None, gt=0.0, le=1.0)
     """Nucleus sampling mass of a turn whose temperature is not 0. None: that of the format, otherwise 1."""
     format: str | None = None
@@ -156,6 +159,8 @@ class Profile(BaseModel):
             del values["shows_functions"]
         if self.top_p is None:
             del values["top_p"]
+        if self.label_temperature == Profile.model_fields["label_temperature"].default:
+            del values["label_temperature"]
         format, sha256 = values.pop("format"), values.pop("format_sha256")
         return {
             **values,

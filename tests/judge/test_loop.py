@@ -120,6 +120,12 @@ async def test_probabilities_come_from_the_verdict_position() -> None:
     assert {k: math.exp(v) for k, v in rollout.label_logprobs.items()} == pytest.approx({"A": 0.25, "B": 0.5})
 
 
+async def test_a_calibrated_profile_softens_probabilities_and_keeps_their_sum() -> None:
+    rollout = await roll(script("<preference>A</preference>", a=0.09, b=0.81), profile=Profile(label_temperature=2.0))
+    assert {k: math.exp(v) for k, v in rollout.label_logprobs.items()} == pytest.approx({"A": 0.225, "B": 0.675})
+    assert rollout.label == "A"
+
+
 async def test_a_rollout_without_a_verdict_is_forced_to_the_more_probable_label() -> None:
     rollout = await roll(script("I cannot say.", a=0.2, b=0.6))
     assert rollout.stop_reason is StopReason.NO_VERDICT

@@ -122,7 +122,7 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
 
 def trained_profile(start: Path) -> Profile:
     """Return the profile of a checkpoint that was trained from another one: the format of its prompts and the options of
-    its chat template are recorded.
+    its chat template are recorded. Its probabilities are not calibrated yet.
 
     Args:
         start: Checkpoint folder with which training started.
@@ -132,7 +132,8 @@ def trained_profile(start: Path) -> Profile:
     """
     profile = resolved_profile(start)
     format = format_named(profile.format)
-    return profile.model_copy(update={"format": format.name, "format_sha256": format.sha256})
+    own = {"format": format.name, "format_sha256": format.sha256, "label_temperature": 1.0}
+    return profile.model_copy(update=own)
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:

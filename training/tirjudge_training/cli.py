@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tirjudge_training.stages import Command
 
 ELSEWHERE = {
+    "calibrate": "tirjudge_training.bundled.measuring.calibrate:calibrate",
     "data": "tirjudge_training.data.cli:app",
     "measure": "tirjudge_training.bundled.measuring.cli:measure",
     "pairs": "tirjudge_training.pairs.cli:pairs",

@@ -82,11 +82,12 @@ def bundled_profile() -> Profile:
 
 
 def second_profile() -> Profile:
-    """Return the profile of the second generation: prompts show no text of a response, only its length."""
+    """Return the profile of the second generation: prompts show no text of a response, only its length, and no functions."""
     return bundled_profile().model_copy(
         update={
             "prompt_chars": 2000,
             "response_chars": 0,
+            "shows_functions": False,
             "format": SECOND_FORMAT,
             "format_sha256": format_named(SECOND_FORMAT).sha256,
         }

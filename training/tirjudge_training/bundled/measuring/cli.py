@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from tirjudge.errors import TirjudgeError
-
-if TYPE_CHECKING:
-    from tirjudge_training.bundled.measuring.report import OnItem
-
-LINE_EVERY_S = 10.0
-"""Seconds between two lines of progress."""
+from tirjudge_training.bundled.measuring.progress import progress_of
 
 
 def measure(
@@ -89,21 +83,7 @@ def _measured(
         contamination=contamination,
         limit=limit,
     )
-    return measure_checkpoint_on_rows(plan, on_item=_progress(console), out=out, items_file=items)
-
-
-def _progress(console: Console) -> OnItem:
-    """Return a function that prints a line of progress every few seconds, and at the beginning and end of each part."""
-    last = 0.0
-
-    def moved(name: str, done: int, total: int | None) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if done in (0, total) or now - last >= LINE_EVERY_S:
-            last = now
-            console.print(f"{name}  {done}" if total is None else f"{name}  {done}/{total}", soft_wrap=True)
-
-    return moved
+    return measure_checkpoint_on_rows(plan, on_item=progress_of(console), out=out, items_file=items)
 
 
 def _print(figures: dict[str, Any]) -> None:

@@ -78,10 +78,15 @@ class MeasuredSet:
 
 
 def _composed(folder: Path, seed: int) -> Iterator[MeasuredItem]:
+    return composed_items(seed=seed, num_items=NUM_COMPOSED)
+
+
+def composed_items(*, seed: int, num_items: int) -> Iterator[MeasuredItem]:
+    """Yield composed pairs of the held-out writer."""
     composer = Composer(replace(written_by(HELD_OUT_WRITERS), prompts=()))
     rng = Random(f"composed/{seed}")
     number = 0
-    while number < NUM_COMPOSED:
+    while number < num_items:
         asked = composer.draw(rng, num_sentences=rng.choice((1, 1, 2, 3)))
         item = _pair(asked.text, asked.checks, sentences=composer.sentences, rng=rng, id=f"composed:{number}")
         if item is not None:

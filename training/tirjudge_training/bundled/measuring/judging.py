@@ -67,6 +67,24 @@ async def judge_items(
     return await map_concurrently(map(judged, items), num_at_once=CONCURRENCY)
 
 
+async def judged_chances(
+    judge: Judge, items: Sequence[MeasuredItem], *, on_item: Callable[[], None]
+) -> list[tuple[list[float], int]]:
+    """Judge pairs, each of which has one right response.
+
+    Returns:
+        Probability of each response, and the index of the right one. Items without a verdict are left out.
+    """
+
+    async def judged(item: MeasuredItem) -> tuple[list[float] | None, int]:
+        judgment = await judge.judge(_request(item, item.mode, item.responses))
+        on_item()
+        return judgment.verdict.probabilities, next(iter(item.right))
+
+    found = await map_concurrently(map(judged, items), num_at_once=CONCURRENCY)
+    return [(chances, right) for chances, right in found if chances is not None]
+
+
 def measured(item: MeasuredItem, judgment: Judgment) -> MeasuredJudgment:
     """Compare a judgment with what is known about its item."""
     asked = tuple(range(len(item.responses)))

@@ -24,15 +24,13 @@ from tirjudge_training.bundled.measuring.contamination import contamination_repo
 from tirjudge_training.bundled.measuring.figures import figures_of, sameness
 from tirjudge_training.bundled.measuring.items import MeasuredItem, MeasuredSet
 from tirjudge_training.bundled.measuring.judging import MeasuredJudgment, judge_items, show_differently
+from tirjudge_training.bundled.measuring.progress import OnItem
 
 SEED = 7
 """Seed of the items. Training never uses it."""
 
 SHOWN_SETS = ("writer", "ifeval-edits")
 """Sets on which the checks are compared for all ways to show the responses."""
-
-OnItem = Callable[[str, int, int | None], None]
-"""Called with the name of what is done, the number of done items, and the number of all; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
