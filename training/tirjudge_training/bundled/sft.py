@@ -44,7 +44,7 @@ from tirjudge_training.synthetic.teacher_errors import NO_ERRORS, TeacherErrors,
 END_OF_PLAN = "```python\n"
 """End of the plan of a judgment with a program."""
 
-SHARED_STEP, SHARED_MOST, LENGTH_STEP, TARGET_STEP = 16, 144, 32, 256
+SHARED_STEP, SHARED_MOST, LENGTH_STEP, TARGET_STEP = 16, 144, 16, 256
 """Dimensions of matrix products are rounded to multiples of the steps. oneDNN compiles a kernel for each shape that is
 not among the last thousand shapes. Without rounding, almost every batch has a different shape."""
 
