@@ -12,6 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from tirjudge.errors import CheckpointError
+from tirjudge.formats import format_named
 from tirjudge.formats.tirjudge_1 import FORMAT
 from tirjudge.model import bundled_checkpoint, fingerprint
 from tirjudge.profile import (
@@ -36,7 +37,8 @@ def folder(path: Path, content: dict[str, Any] | str, *, tokenizer: str | None =
 
 def test_the_bundled_judge_loads() -> None:
     file = read_checkpoint_file(bundled_checkpoint())
-    assert (file.name, file.format, file.lineage, file.metrics) == ("tirjudge-tiny", "tirjudge/1", None, None)
+    assert (file.name, file.lineage, file.metrics) == ("tirjudge-tiny", None, None)
+    assert file.format_sha256 == format_named(file.format).sha256
     assert load_profile(bundled_checkpoint()) == file.profile
 
 
@@ -143,12 +145,31 @@ def test_new_measurements_do_not_change_the_fingerprint(tmp_path: Path) -> None:
     assert fingerprint(folder) != fingerprint(bundled_checkpoint())
 
 
+FIRST_GENERATION = {
+    "name": "tirjudge-tiny",
+    "context_tokens": 3072,
+    "rollout_tokens": 640,
+    "observation_tokens": 320,
+    "prompt_chars": 1200,
+    "response_chars": 64,
+    "all_responses_chars": 416,
+    "group_size": 8,
+    "vote_temperature": 1.0,
+    "loop_version": 1,
+    "prompts_sha256": "678ea0348cb1c0471d261bb318391ee630874f19befa2d48b19afa44b6bd9c3e",
+    "tokenizer_sha256": "68dc4ac9b909ddb6a83484edb0002e51b676f12eb50bae6807865e5c83c5156c",
+}
+"""judge.json of the bundled judge's first generation, in which records exist."""
+
+
 def test_the_hash_of_existing_records_does_not_change() -> None:
     def sha256(profile: Profile) -> str:
         return hashlib.sha256(json.dumps(profile.as_first_written(), sort_keys=True).encode()).hexdigest()
 
-    bundled = load_profile(bundled_checkpoint())
-    assert sha256(bundled) == "30a2cb75c1e9be0d4287e199467fa298ba5a23c91def40b9bb7ab54194feb691"
+    assert (
+        sha256(Profile.model_validate(FIRST_GENERATION))
+        == "30a2cb75c1e9be0d4287e199467fa298ba5a23c91def40b9bb7ab54194feb691"
+    )
     untrained = "afbc9f79509dff5acaea2b85ac10f99496bc62743f1c665cd553822a3751baa4"
     assert sha256(Profile()) == sha256(Profile(chat_template_kwargs={})) == untrained
     assert sha256(Profile(chat_template_kwargs={"enable_thinking": False})) != untrained

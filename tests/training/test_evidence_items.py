@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import replace
 from itertools import islice
@@ -27,6 +26,7 @@ from tirjudge_sandbox import SandboxPool
 from tirjudge_training.bundled.build import bundled_profile, make_tokenizer
 from tirjudge_training.bundled.sft import encode_example, make_shard, render_example
 from tirjudge_training.bundled.vocabulary import TrainedVocabulary
+from tirjudge_training.checkpoints import write_checkpoint_file
 from tirjudge_training.items import read_items, write_items
 from tirjudge_training.synthetic.examples import WITHOUT_EVIDENCE, Mixture, draw_examples, segments
 from tirjudge_training.synthetic.items import EVIDENCE, generate_items
@@ -47,8 +47,7 @@ async def test_prompts_of_training_are_those_of_serving(
 ) -> None:
     checkpoint = tmp_path / "judge"
     shutil.copytree(bundled_checkpoint(), checkpoint)
-    file = checkpoint / "judge.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"shows_functions": True}))
+    write_checkpoint_file(checkpoint, profile=bundled_profile().model_copy(update={"shows_functions": True}))
     lines = await function_lines()
     engine = EmbeddedEngine.load(checkpoint)
     try:

@@ -88,7 +88,7 @@ async def test_the_end_of_turn_is_in_the_ids_but_not_in_the_text(engine: Engine,
 
 
 async def test_special_tokens_appear_in_the_text(engine: Engine, oracle: EmbeddedEngine):
-    for tag in ("<|im_start|>", "<preference>", "```output"):
+    for tag in ("<|im_start|>", "<preference>", "</preference>"):
         (token_id,) = oracle.tokenizer.encode_now(tag)
         completion = await engine.generate(
             [65], sampling=Sampling(max_tokens=2, allowed_token_ids=(token_id,)), session="tags"

@@ -102,7 +102,7 @@ async def test_the_embedded_engine_abstains_on_nonsense(format: str, random_chec
 
 
 async def test_a_judge_that_was_trained_for_a_format_is_not_asked_in_another(random_checkpoint: Path) -> None:
-    with pytest.raises(CheckpointError, match="mt-bench-pair given, but tirjudge-tiny was trained for tirjudge/1"):
+    with pytest.raises(CheckpointError, match="mt-bench-pair given, but tirjudge-tiny was trained for tirjudge/"):
         async with open_model(format="mt-bench-pair"):
             pass
 
