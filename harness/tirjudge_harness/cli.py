@@ -73,6 +73,7 @@ def judge(
         tirjudge judge pairs.csv --out -                 # own columns; judgments to standard output
     """
     from json import dumps
+    from os.path import exists
 
     from rich.console import Console
 
@@ -84,7 +85,7 @@ def judge(
     from tirjudge_harness.summary import problems_of, summary_table
 
     settings = JudgeSettings(mode=mode, **asking.fields)
-    if out is None and len(inputs) == 1 and is_item_file(inputs[0]):
+    if out is None and len(inputs) == 1 and is_item_file(inputs[0]) and exists(inputs[0]):
         raise InputError(f"{inputs[0]} is a file of items; give --out FILE, or --out - for standard output")
     if out is None:
         given = {"--limit": limit, "--min-accuracy": min_accuracy, "--max-error-rate": max_error_rate}

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from tirjudge.http.protocol import parse_json, problem_of
 from tirjudge.types import JudgeRequest
 from tirjudge_harness.items import InputError, JudgeItem, JudgeSettings, default_mode
+from tirjudge_harness.sources import one_line
 
 STDIN = "-"
 """Name of standard input, and of standard output for `--out`."""
@@ -51,7 +52,9 @@ def _from_file(name: str, *, settings: JudgeSettings) -> JudgeRequest:
     if given:
         options = ", ".join(f"--{field.replace('_', '-')}" for field in given)
         raise InputError(f"{options} cannot be combined with a request file; write the field into the request")
-    content = _content(name)
+    content = _content(
+        name, wanted="a JSON file with one request, or a prompt and files of responses: PROMPT FILE FILE"
+    )
     try:
         request = parse_json(content)
     except (ValueError, RecursionError) as error:
@@ -84,9 +87,9 @@ def _text(name: str) -> str:
         raise InputError(f"{name}: not UTF-8 text") from None
 
 
-def _content(name: str) -> bytes:
+def _content(name: str, *, wanted: str = "a file with the text of one response") -> bytes:
     try:
         return path_of(name).read_bytes()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{name}: cannot be read: {reason}; give a file with the text of one response") from None
+        raise InputError(f"{one_line(name)}: cannot be read: {reason}; give {wanted}") from None

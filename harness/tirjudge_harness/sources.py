@@ -188,12 +188,14 @@ def _collect(
 def _check_columns(table: SourceTable, benchmark: Benchmark) -> None:
     """Raise InputError if no row has a required column. The file then probably belongs to another benchmark."""
     own = [row for row in table.rows if row.row is not None and not _is_neutral(row.row, benchmark)]
+    # `_with_split` adds the column `split`.
+    given = [str(name) for name in (own[0].row or {}) if name != "split"] if own else []
     for column in benchmark.columns:
         if own and all(column not in (row.row or {}) for row in own):
             raise InputError(
                 f"{table.source}: row {own[0].number}: column {column!r} is missing; {benchmark.name} needs "
                 f"{', '.join(benchmark.columns)}, or {', '.join(COLUMNS)} and label; the row has "
-                f"{one_line(', '.join(map(str, own[0].row or {})))}{hint(table.rows, benchmark)}"
+                f"{one_line(', '.join(given))}{hint(table.rows, benchmark)}"
             )
 
 

@@ -95,8 +95,28 @@ def _without_python_types(name: str) -> str:
     return name.replace("<bool>", "").replace(" range>", ">").replace("<list[", "<").replace("]>", ">").strip()
 
 
+def _value_error(error: typer.BadParameter) -> str | None:
+    """Return the message for a value that pydantic refused; None: the error has another cause."""
+    from pydantic import ValidationError
+
+    if not isinstance(error.__cause__, ValidationError):
+        return None
+    first = error.__cause__.errors(include_url=False)[0]
+    if first["type"] == "value_error":
+        return first["msg"].removeprefix("Value error, ")
+    expected = first["msg"].removeprefix("Input should be ").partition(", unable to")[0]
+    return f"{repr(first['input'])[:MAX_WIDTH]} given; expected: {expected}"
+
+
 class HelpfulCommand(_PlainHelp, TyperCommand):
-    """A command whose help is plain text."""
+    """A command whose help is plain text. An error of a value names the value and what is expected."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            error.message = _value_error(error) or error.message
+            raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         self._write_parameters(ctx, formatter)

@@ -36,6 +36,7 @@ class Reloaded(Wire):
     """Response of the reload endpoint."""
 
     object: Literal["model.reloaded"] = "model.reloaded"
+    """Type of this object."""
     model: str
     """Name of the model."""
     model_version: str

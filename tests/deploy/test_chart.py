@@ -19,6 +19,8 @@ from tirjudge_sandbox.cli import app as sandbox_commands
 from tirjudge_sandbox.jail import capabilities_for_gvisor
 from tirjudge_server.access.cli import app as key_commands
 from tirjudge_server.service import JudgeService
+from tirjudge_server.serving import checked_public_url
+from tirjudge_server.settings import OptionsClash
 from tirjudge_server.telemetry.metrics import ServerMetrics
 
 helm = pytest.importorskip("helm_python", reason="Helm is not installed: pip install --group deploy")
@@ -52,6 +54,7 @@ EVERYTHING = {
     "server": {
         "autoscaling": {"enabled": False},
         "filesClaim": "judge-files",
+        "publicUrl": "https://judge.example.com",
         "env": [{"name": "TIRJUDGE_WITHHOLD", "value": "request.prompt"}],
         "networkPolicy": {"egress": [{"ports": [{"port": 4318}]}]},
         "tolerations": [{"operator": "Exists"}],
@@ -280,6 +283,27 @@ def test_allowed_hosts_are_the_names_that_clients_use() -> None:
     workers = [f"{of_kind(manifests, 'StatefulSet')['sandbox']['metadata']['name']}-{i}" for i in range(len(asked))]
     pattern = by_name["sandbox"]["TIRJUDGE_ALLOWED_HOST"]
     assert [f"http://{pattern.replace('$(POD_NAME)', worker)}:8090" for worker in workers] == asked
+
+
+@pytest.mark.parametrize("url", ["https://judge.example.com", "http://10.0.0.7:8400/", "https://[::1]:8443"])
+def test_servers_get_the_public_url(url: str) -> None:
+    manifests = rendered({**SECRETS, "server": {"publicUrl": url}})
+    [server] = [container for _, container in containers(manifests) if container["name"] == "server"]
+    assert environment(server)["TIRJUDGE_PUBLIC_URL"] == url
+    assert checked_public_url(url) == url.removesuffix("/")
+
+
+@pytest.mark.parametrize("url", ["judge.example.com", "https://judge.example.com/judge", "ftp://judge.example.com"])
+def test_the_chart_refuses_public_urls_that_servers_refuse(url: str) -> None:
+    with pytest.raises(OptionsClash):
+        checked_public_url(url)
+    with pytest.raises(helm.HelmError, match="publicUrl"):
+        rendered({**SECRETS, "server": {"publicUrl": url}})
+
+
+def test_servers_have_no_public_url_by_default() -> None:
+    [server] = [container for _, container in containers(rendered(SECRETS)) if container["name"] == "server"]
+    assert "TIRJUDGE_PUBLIC_URL" not in environment(server)
 
 
 def test_the_metric_of_the_autoscaler_exists_and_is_documented() -> None:

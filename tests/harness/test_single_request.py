@@ -77,6 +77,8 @@ def test_unreadable_responses_are_named(texts: list[str], tmp_path: Path) -> Non
     (tmp_path / "latin.txt").write_bytes(b"\xff")
     with pytest.raises(InputError, match=r"latin\.txt: not UTF-8 text"):
         read("p", str(tmp_path / "latin.txt"))
+    with pytest.raises(InputError, match="give a JSON file with one request, or a prompt and files of responses"):
+        read("Write two words.")
     with pytest.raises(InputError, match="give - once"):
         read("-", texts[0], "-")
     with pytest.raises(InputError, match="pairwise compares exactly 2 responses, 3 given"):
@@ -107,11 +109,22 @@ def test_the_verdict_is_printed_and_json_is_the_judgment(texts: list[str], fast:
         (["items.jsonl", "--out", "-", "--json"], "--json prints the summary to standard output"),
     ],
 )
-def test_forms_cannot_be_mixed(arguments: list[str], says: str) -> None:
+def test_forms_cannot_be_mixed(
+    arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("items.jsonl").touch()
     done = run_command(["judge", *arguments])
     assert done.status == 2
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_missing_file_of_items_is_named_before_its_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = run_command(["judge", "missing.jsonl"])
+    assert done.status == 2
+    assert "missing.jsonl: cannot be read: No such file or directory" in done.stderr
 
 
 def test_out_can_be_standard_output(write_lines, pairs, fast: list[str]) -> None:

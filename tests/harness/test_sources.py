@@ -81,7 +81,7 @@ def test_an_invalid_row_is_reported_with_file_and_number(tmp_path: Path) -> None
     [
         (
             [{"name": "a", "tusk": "b"}],
-            "row 1: column 'task' is missing; quiz needs name, task, answers, best, or id, ",
+            "row 1: column 'task' is missing; quiz needs name, task, answers, best, or id, .*; the row has name, tusk$",
         ),
         ([row("a", best=9), row("b", best=8)], "row 1: label: 9 is not .*; none of the 2 rows is valid for quiz"),
         ([row("a", answers=[])], "row 1: label: 0 is not an index of the 0 responses"),

@@ -81,3 +81,19 @@ def test_a_misspelt_name_gets_a_hint(arguments: list[str], hint: str) -> None:
     shown = run_command(*arguments)
     assert shown.returncode == 2
     assert hint in shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["serve", "--port", "abc"], "'abc' given; expected: a valid integer\n"),
+        (["serve", "--port", "70000"], "'70000' given; expected: less than or equal to 65535\n"),
+        (["serve", "--port", "\x1b[1m"], "'\\x1b[1m' given; expected: a valid integer\n"),
+        (["serve", "--log-level", "inf"], ": 'inf' is not one of 'debug', 'info', 'warning', 'error'.\n"),
+    ],
+)
+def test_an_invalid_value_is_named_with_what_is_expected(arguments: list[str], says: str) -> None:
+    done = run_command(*arguments)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Value error" not in done.stderr

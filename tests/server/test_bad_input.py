@@ -143,6 +143,17 @@ async def test_oversized_chunked_body_is_refused(client: httpx2.AsyncClient) -> 
     assert response.json()["error"]["code"] == "body_too_large"
 
 
+async def test_an_unknown_path_names_the_page_of_all_paths(client: httpx2.AsyncClient) -> None:
+    error = (await client.post("/v1/jugde", content=b"{}")).json()["error"]
+    assert error["message"] == "POST /v1/jugde: Not Found; /docs lists all paths"
+    assert (await client.get("/docs")).status_code == 200
+
+
+async def test_a_refused_method_names_the_allowed_ones(client: httpx2.AsyncClient) -> None:
+    error = (await client.get("/v1/judge")).json()["error"]
+    assert error["message"] == "GET /v1/judge: Method Not Allowed; allowed: POST"
+
+
 async def test_an_unknown_model_is_not_found(client: httpx2.AsyncClient) -> None:
     body = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"], "model": "gpt-7"}
     error = await refusal(client, content=json.dumps(body).encode(), status=404)

@@ -12,6 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 from fastapi import FastAPI
+from pydantic import BaseModel
 
 from tests.server.speaking import service_of
 from tests.servers import mint_key
@@ -23,6 +24,10 @@ from tirjudge_server.app import create_app
 from tirjudge_server.dialects import DIALECTS, examples_of, requests_of
 from tirjudge_server.examples import EXAMPLES
 from tirjudge_server.records.database import open_database
+from tirjudge_server.records.endpoints import JudgmentList, JudgmentSummary
+from tirjudge_server.records.replay import ChangedVersion, Replay, ReplayedProgram
+from tirjudge_server.reloading import Reloaded
+from tirjudge_web.openapi import field_docstrings
 from tirjudge_web.reference import reference_page
 
 VERDICTS = {"<score>": "<score>7</score>", "<preference>": "<preference>A</preference>"}
@@ -135,6 +140,11 @@ def test_only_operations_that_check_keys_name_the_security_scheme(app: FastAPI) 
 def test_every_field_of_our_own_types_is_described(app: FastAPI, name: str) -> None:
     fields = app.openapi()["components"]["schemas"][name]["properties"]
     assert [field for field, described in fields.items() if not described.get("description")] == []
+
+
+@pytest.mark.parametrize("model", [JudgmentSummary, JudgmentList, Replay, ReplayedProgram, ChangedVersion, Reloaded])
+def test_every_field_of_records_is_described(model: type[BaseModel]) -> None:
+    assert set(field_docstrings(model)) == set(model.model_fields)
 
 
 def test_every_native_endpoint_has_an_example(app: FastAPI) -> None:

@@ -34,6 +34,9 @@ UNAVAILABLE_RETRY_S = 2.0
 """Seconds until a retry after a failure of the server."""
 
 
+REFERENCE_PATH = "/docs"
+"""Path of the page that describes an application (`tirjudge_web.reference`)."""
+
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 """HTTP methods that routes may have."""
 
@@ -129,10 +132,16 @@ def problem_from(error: Exception) -> tuple[int, Problem, dict[str, str]]:
 def error_response(request: Request, error: Exception) -> Response:
     """Return the response for a failed request."""
     status, problem, headers = problem_from(error)
-    if isinstance(error, HTTPException):
-        problem = problem.model_copy(update={"message": f"{request.method} {request.url.path}: {problem.message}"})
+    hint = ""
     if status == HTTPStatus.METHOD_NOT_ALLOWED:
-        headers = headers | {"Allow": ", ".join(_methods_at(request))}  # replaces Starlette's header
+        allowed = ", ".join(_methods_at(request))
+        headers = headers | {"Allow": allowed}  # replaces Starlette's header
+        hint = f"; allowed: {allowed}"
+    if isinstance(error, HTTPException):
+        if error.detail == HTTPStatus.NOT_FOUND.phrase and _has_reference(request):
+            hint = f"; {REFERENCE_PATH} lists all paths"
+        message = f"{request.method} {request.url.path}: {problem.message}{hint}"
+        problem = problem.model_copy(update={"message": message})
     # The response to an unexpected exception is sent outside our middleware, which adds these headers otherwise.
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         headers = headers | identity_headers(request.scope)
@@ -150,6 +159,11 @@ def _methods_at(request: Request) -> list[str]:
     routes = request.app.router.routes
     scopes = {method: {**request.scope, "method": method} for method in METHODS}
     return [m for m, scope in scopes.items() if any(route.matches(scope)[0] is Match.FULL for route in routes)]
+
+
+def _has_reference(request: Request) -> bool:
+    """Whether the application has a page of all its paths."""
+    return any(getattr(route, "path", None) == REFERENCE_PATH for route in request.app.router.routes)
 
 
 def answer_errors(app: Starlette) -> None:

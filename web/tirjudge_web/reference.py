@@ -19,7 +19,8 @@ import jinja2
 from fastapi import FastAPI, Response
 from markupsafe import Markup, escape
 
-REFERENCE_PATH = "/docs"
+from tirjudge_web.errors import REFERENCE_PATH
+
 METHODS = ("get", "post", "put", "patch", "delete")
 
 _FOLDER = Path(__file__).parent

@@ -19,7 +19,8 @@ MAX_VALUES = 12
 def mapping_lines(own: OwnData) -> list[str]:
     """Return lines that say which columns are used, and what is left out."""
     columns = own.columns
-    lines = [f"{own.benchmark.name}: {len(own.examples)} examples. The columns are read as follows:"]
+    num = len(own.examples)
+    lines = [f"{own.benchmark.name}: {num} {'example' if num == 1 else 'examples'}. The columns are read as follows:"]
     lines += [f"  {name:<10} {one_line(meaning)}" for name, meaning in _meanings(columns)]
     for what, num in (
         ("not scored, because the label is a tie or the raters disagree evenly", own.num_ties),

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong, TirjudgeError, TurnRefused
-from tirjudge.http.exchange import CONNECT_S, KEEPALIVE_S
+from tirjudge.http.exchange import CONNECT_S, KEEPALIVE_S, is_refused
 from tirjudge.http.trace_context import trace_headers
 from tirjudge.http.workers import is_this_machine
 
@@ -71,7 +71,10 @@ class ServerClient:
         try:
             response = await self._client.request(method, path, headers=headers, **content)
         except (httpx2.HTTPError, ValueError) as error:
-            failure = EngineUnavailable(f"{self.url}{path}: {type(error).__name__}: {error}")
+            message = f"{self.url}{path}: {type(error).__name__}: {error}"
+            if is_refused(error):
+                message = f"{self.url} cannot be reached: connection refused; start the server there, or check the URL"
+            failure = EngineUnavailable(message)
             raise failure.logged_as(f"{self.url}{path}: {type(error).__name__}") from error
         if not response.is_success:
             raise _error_of(response, url=f"{self.url}{path}")

@@ -165,7 +165,7 @@ class HTTPExchange:
             ServerUnavailable, DeadlineExceeded: a retry would not help, or no attempt is left.
             ServerNotListening: every connection was refused for `connect_retry_s`.
         """
-        if isinstance(error, httpx2.ConnectError) and _is_refused(error):
+        if isinstance(error, httpx2.ConnectError) and is_refused(error):
             return self._pause_after_refusal(error)
         self._refused_since = None
         if isinstance(error, UNREACHED + BROKEN):
@@ -272,13 +272,13 @@ def tls_context() -> SSLContext:
     return httpx2.create_ssl_context()
 
 
-def _is_refused(error: BaseException | None) -> bool:
+def is_refused(error: BaseException | None) -> bool:
     """Whether an error, or an error that led to it, is a refused connection."""
     if error is None or isinstance(error, ConnectionRefusedError):
         return error is not None
-    if isinstance(error, BaseExceptionGroup) and any(map(_is_refused, error.exceptions)):
+    if isinstance(error, BaseExceptionGroup) and any(map(is_refused, error.exceptions)):
         return True
-    return _is_refused(error.__cause__ or error.__context__)
+    return is_refused(error.__cause__ or error.__context__)
 
 
 def _problem(response: httpx2.Response) -> Problem:

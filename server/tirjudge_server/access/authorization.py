@@ -1,8 +1,9 @@
 """Authorization: `Access` holds the keys of a database in memory, and `needs` checks the scope of a caller.
 
-Requests are checked against the keys in memory. The keys are reloaded every few seconds, and sooner when a request has an
-unknown key. So new keys work immediately, and revoked keys stop working within seconds. While the database does not answer,
-the keys of the last successful reload stay valid.
+Requests are checked against the keys in memory. While requests arrive, the keys are reloaded every few seconds, and sooner
+when a request has an unknown key. The first request after a pause waits for the reload. So new keys work immediately, and
+revoked keys stop working within seconds. While the database does not answer, the keys of the last successful reload stay
+valid.
 """
 
 from __future__ import annotations
@@ -32,6 +33,12 @@ logger = logging.getLogger(__name__)
 REFRESH_S = 2.0
 """Seconds after which the keys are reloaded."""
 
+STALE_S = 5.0
+"""Seconds without an attempt to reload the keys, after which a request waits for the reload."""
+
+STALE_WAIT_S = 2.0
+"""Maximum seconds that a request waits for the reload of stale keys."""
+
 MISS_REFRESH_S = 0.5
 """Minimum seconds between two reloads because of unknown keys. Limits the load that wrong keys put on the database."""
 
@@ -48,6 +55,7 @@ class Access:
         self._by_digest: Mapping[str, Key] = {}
         self._limits: dict[str, KeyLimits] = {}
         self._loaded_at = 0.0
+        self._tried_at = 0.0
         self._loading: asyncio.Task[None] | None = None
 
     @property
@@ -63,7 +71,7 @@ class Access:
         """
         found = await asyncio.to_thread(load_keys, self.database)
         self._by_digest = {key.digest: key for key in found}
-        self._loaded_at = monotonic()
+        self._loaded_at = self._tried_at = monotonic()
 
     async def key_for(self, headers: Headers, *, scope: str) -> Key | None:
         """Return the valid key of a request; None: callers need no key.
@@ -75,7 +83,7 @@ class Access:
         Raises:
             Refused: 401, the key is missing or invalid; 403, the key lacks the scope.
         """
-        self._refresh(REFRESH_S)
+        await self._keep_current()
         if not self.is_guarded:
             return None
         given = key_of(headers.get("authorization", "")) or headers.get("x-api-key", "")
@@ -105,7 +113,7 @@ class Access:
             Refused: 401, the session has ended, or its key has; 403, the key lacks the scope.
             RecordsUnavailable: The database does not answer.
         """
-        self._refresh(REFRESH_S)
+        await self._keep_current()
         if not self.is_guarded:
             return None
         name = None if token is None else await asyncio.to_thread(session_key_name, self.database, token=token)
@@ -130,6 +138,13 @@ class Access:
         if limits is not None and isinstance(outcome, Judgment):
             limits.spend((outcome.usage.input_tokens or 0) + (outcome.usage.output_tokens or 0))
 
+    async def _keep_current(self) -> None:
+        """Reload the keys if they are old. Wait for it only after a pause in which no request started a reload: a key that
+        was created or revoked in the pause then applies to this request."""
+        loading = self._refresh(REFRESH_S)
+        if monotonic() - self._tried_at > STALE_S:
+            await asyncio.wait((loading,), timeout=STALE_WAIT_S)
+
     def _refresh(self, max_age_s: float) -> asyncio.Future[None]:
         """Reload the keys if they are older than `max_age_s`. The returned future ends when the keys are loaded."""
         if self._loading is None and monotonic() - self._loaded_at > max_age_s:
@@ -147,6 +162,7 @@ class Access:
             age_s = monotonic() - self._loaded_at
             logger.error("cannot reload the API keys, using those from %.0f s ago: %s", age_s, logged(error))
         finally:
+            self._tried_at = monotonic()
             self._loading = None
 
 

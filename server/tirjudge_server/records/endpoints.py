@@ -31,23 +31,36 @@ class JudgmentSummary(Wire):
     """A judgment in a list."""
 
     id: str
+    """Id of the judgment, for `GET /v1/judgments/{id}`."""
     object: Literal["judgment.summary"] = "judgment.summary"
+    """Type of this object."""
     created_ms: int
+    """Time of the judgment, in milliseconds since 1970."""
     mode: Mode
+    """Mode of the request."""
     model: str
+    """Name of the model that judged."""
     status: str
+    """Status of the verdict, such as `decided`."""
     dialect: str
+    """Protocol of the request."""
     caller: str | None
+    """Name of the caller's key. None: the server had no keys."""
 
 
 class JudgmentList(Wire):
     """A page of judgments, newest first. `after=last_id` requests the next page."""
 
     object: Literal["list"] = "list"
+    """Type of this object."""
     data: list[JudgmentSummary]
+    """The judgments of this page."""
     first_id: str | None
+    """Id of the first judgment of this page. None: the page is empty."""
     last_id: str | None
+    """Id of the last judgment of this page. None: the page is empty."""
     has_more: bool
+    """Whether older judgments follow."""
 
 
 def router(service: JudgeService, *, records: Records) -> APIRouter:

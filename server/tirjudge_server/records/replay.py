@@ -67,17 +67,22 @@ class ChangedVersion(Wire):
     """A version that has changed since the judgment."""
 
     then: Any
+    """Version at the time of the judgment."""
     now: Any
+    """Version on this server."""
 
 
 class Replay(Wire):
     """Result of a replay."""
 
     id: str
+    """Id of the judgment."""
     object: Literal["judgment.replay"] = "judgment.replay"
+    """Type of this object."""
     same: bool
     """Whether no program differs."""
     programs: list[ReplayedProgram]
+    """The programs of the judgment, with their recorded and their new output."""
     versions: dict[str, ChangedVersion]
     """Versions on this server that have changed since the judgment, and may explain a difference."""
 

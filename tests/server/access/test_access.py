@@ -7,6 +7,7 @@ import base64
 import logging
 import re
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -162,6 +163,30 @@ async def test_a_running_server_notices_a_revoked_key(guarded, database: Databas
         async with asyncio.timeout(60):
             while (await client.get("/judge", headers=bearer(key))).status_code != 401:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
+
+
+async def test_the_first_request_after_a_pause_is_checked_against_the_current_keys(
+    guarded, database: Database, monkeypatch
+) -> None:
+    async with guarded() as (client, _):
+        assert (await client.get("/judge")).status_code == 200
+        for name in ("REFRESH_S", "STALE_S"):
+            monkeypatch.setattr(authorization, name, 0.0)
+        key = create_key(database, name="alice", scopes=["judge"])
+        assert (await client.get("/judge")).status_code == 401
+        revoke_key(database, name="alice")
+        assert (await client.get("/judge", headers=bearer(key))).status_code == 401
+
+
+async def test_requests_do_not_wait_long_for_a_database_that_hangs(guarded, database: Database, monkeypatch) -> None:
+    key = create_key(database, name="alice", scopes=["judge"])
+    ended = threading.Event()
+    async with guarded() as (client, _):
+        monkeypatch.setattr(authorization, "load_keys", lambda _: ended.wait(60) and ())
+        for name in ("REFRESH_S", "STALE_S", "STALE_WAIT_S"):
+            monkeypatch.setattr(authorization, name, 0.0)
+        assert (await client.get("/judge", headers=bearer(key))).json() == "alice"
+        ended.set()
 
 
 async def test_an_expired_key_is_rejected(guarded, database: Database) -> None:
