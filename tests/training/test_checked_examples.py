@@ -20,7 +20,7 @@ from tirjudge_training.bundled.checked import (
     judgment,
 )
 from tirjudge_training.bundled.sft import StepReport, make_shard
-from tirjudge_training.bundled.tokenizer import train_tokenizer
+from tirjudge_training.bundled.tokenizer import BLANK, train_copying_tokenizer
 from tirjudge_training.bundled.vocabulary import TrainedVocabulary
 from tirjudge_training.instructions.programs import program
 from tirjudge_training.synthetic.programs import run_trusted
@@ -49,7 +49,7 @@ def drawn(num: int, *, mode: Mode = Mode.PAIRWISE, **shares: float) -> list[Chec
 @pytest.fixture(scope="module")
 def vocabulary() -> TrainedVocabulary:
     texts = [example.prompt for example in drawn(300)]
-    tokenizer = train_tokenizer(texts, vocab_size=SMALL.vocab_size, whole=frozen_texts())
+    tokenizer = train_copying_tokenizer(texts, vocab_size=SMALL.vocab_size, whole=frozen_texts())
     return TrainedVocabulary(tokenizer_json=tokenizer.to_str(), num_ids=SMALL.vocab_size)
 
 
@@ -60,6 +60,23 @@ def test_a_text_that_is_always_the_same_is_one_token_and_encoding_is_lossless(vo
         for segment in judgment(example, whole=True):
             ids = vocabulary.encode(segment.text)
             assert vocabulary.tokenizer.decode(ids, skip_special_tokens=False) == segment.text
+
+
+def test_a_word_is_divided_in_the_same_way_with_and_without_a_blank(vocabulary) -> None:
+    words = {word for example in drawn(100) for word in re.findall(r"[A-Za-z]{4,}", example.prompt)}
+    assert len(words) > 300
+    for word in words:
+        quoted = vocabulary.tokenizer.encode(f'"{word}', add_special_tokens=False).tokens
+        after_blank = vocabulary.tokenizer.encode(f"to {word}", add_special_tokens=False).tokens
+        pieces = quoted[1:]
+        assert after_blank[-len(pieces) :] in (pieces, [BLANK + pieces[0], *pieces[1:]]), word
+
+
+@pytest.mark.parametrize(
+    "text", ["a  b\n\n    c", " lead", "tail ", "Größe 漢字 🙂\t\r\n", ",\n),\n) == 5", " 12 345,67"]
+)
+def test_any_text_is_encoded_without_loss(vocabulary, text: str) -> None:
+    assert vocabulary.tokenizer.decode(vocabulary.tokenizer.encode(text).ids) == text
 
 
 @pytest.mark.parametrize(("mode", "responses"), [(Mode.PAIRWISE, ("a", "ab")), (Mode.POINTWISE, ("a",))])
@@ -120,7 +137,7 @@ def test_rows_have_loss_on_the_text_of_the_model_alone(vocabulary) -> None:
 
 
 def test_tokens_that_differ_in_case_or_blank_start_alike(vocabulary) -> None:
-    table = similar_embeddings(vocabulary.tokenizer, size=64, seed=1)
+    table = similar_embeddings(vocabulary.tokenizer, num_rows=SMALL.vocab_size, size=64, seed=1)
     ids = [vocabulary.tokenizer.token_to_id(token) for token in ("a", "\u0120a", "A", "b")]
     assert None not in ids
     unit = table[ids] / table[ids].norm(dim=1, keepdim=True)

@@ -27,10 +27,16 @@ from tirjudge.tools.python import PythonTool
 from tirjudge.types import Mode
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.bundled.card import write_card
-from tirjudge_training.bundled.checked import BLANK, CheckedShares, drawn_example, frozen_texts
+from tirjudge_training.bundled.checked import CheckedShares, drawn_example, frozen_texts
 from tirjudge_training.bundled.evaluate import TEST_SETS, Score, measure
 from tirjudge_training.bundled.sft import BundledRecipe, StepReport, draw_mixed, render_example, train_sft
-from tirjudge_training.bundled.tokenizer import END_OF_TURN, train_tokenizer, with_template
+from tirjudge_training.bundled.tokenizer import (
+    BLANK,
+    END_OF_TURN,
+    train_copying_tokenizer,
+    train_tokenizer,
+    with_template,
+)
 from tirjudge_training.bundled.vocabulary import TrainedVocabulary
 from tirjudge_training.checkpoints import replacing, save_tokenizer, weights_sha256, write_checkpoint_file
 from tirjudge_training.synthetic.examples import segments
@@ -121,7 +127,7 @@ def make_tokenizer(recipe: BundledRecipe, profile: Profile) -> Tokenizer:
         rng = Random(f"{recipe.seed}/tokenizer")
         examples = (drawn_example(rng, mode=Mode.PAIRWISE, shares=recipe.checked) for _ in range(PROMPTS_OF_TOKENIZER))
         parts = (text for each in examples for text in (each.prompt, ",\n".join(each.checks)))
-        return train_tokenizer(parts, vocab_size=recipe.vocab_size, whole=frozen_texts())
+        return train_copying_tokenizer(parts, vocab_size=recipe.vocab_size, whole=frozen_texts())
     drawn = draw_mixed(rng=Random(f"{recipe.seed}/tokenizer"), mode_shares=recipe.mode_shares, mixture=recipe.mixture)
     chat = ChatTemplate(CHATML)
     texts: list[str] = []
@@ -131,8 +137,8 @@ def make_tokenizer(recipe: BundledRecipe, profile: Profile) -> Tokenizer:
     return train_tokenizer(texts, vocab_size=recipe.vocab_size)
 
 
-def similar_embeddings(tokenizer: Tokenizer, *, size: int, seed: int) -> torch.Tensor:
-    """Return initial embeddings (number of tokens, size) in which tokens that differ only in case and in the blank before
+def similar_embeddings(tokenizer: Tokenizer, *, num_rows: int, size: int, seed: int) -> torch.Tensor:
+    """Return initial embeddings (num_rows, size) in which tokens that differ only in case and in the blank before
     them are similar.
 
     A program has a word of the prompt without the blank before it, so the judge copies it as another token. With similar
@@ -140,7 +146,7 @@ def similar_embeddings(tokenizer: Tokenizer, *, size: int, seed: int) -> torch.T
     """
     vocabulary = tokenizer.get_vocab()
     generator = torch.Generator().manual_seed(seed)
-    table = 0.02 * torch.randn(len(vocabulary), size, generator=generator)
+    table = 0.02 * torch.randn(num_rows, size, generator=generator)
     same: dict[str, list[int]] = {}
     for token, token_id in sorted(vocabulary.items()):
         same.setdefault(token.removeprefix(BLANK).lower(), []).append(token_id)
@@ -183,7 +189,7 @@ def train_bundled(
 
     start = None
     if recipe.checked is not None and recipe.parent is None:
-        table = similar_embeddings(tokenizer, size=recipe.hidden_size, seed=recipe.seed)
+        table = similar_embeddings(tokenizer, num_rows=recipe.vocab_size, size=recipe.hidden_size, seed=recipe.seed)
         start = {"model.embed_tokens.weight": table}
     model = train_sft(
         recipe=recipe,

@@ -27,7 +27,7 @@ from tirjudge_training.bundled.passages import draw_passage, draw_question
 from tirjudge_training.bundled.problems import draw_problem
 from tirjudge_training.instructions.composing import Composer, composer_of
 from tirjudge_training.instructions.helpers import SOURCES
-from tirjudge_training.instructions.notation import FORMS, LENGTHS, Check
+from tirjudge_training.instructions.notation import FORMS, LENGTHS, SYMBOLS, Check
 from tirjudge_training.instructions.programs import COMPARE, END_OF_CHECKS, SCORE, START, program
 from tirjudge_training.instructions.written import TRAINING_WRITERS
 from tirjudge_training.synthetic.conduct import draw_conduct, draw_task
@@ -44,9 +44,6 @@ NO_TOOLS = "Nothing can be checked without a program.\n"
 CLOSE = "```\n" + OUTPUT_FENCE
 """Text after a program."""
 
-BLANK = "\u0120"
-"""How the byte-level tokenizer writes a blank."""
-
 OPEN = "```python\n" + START
 """Text before the checks."""
 
@@ -55,9 +52,9 @@ OPEN = "```python\n" + START
 class CheckedShares:
     """Shares of the kinds of examples. The remainder is composed of written sentences."""
 
-    nothing: float = 0.2
+    nothing: float = 0.22
     """Share without a check. A third of them are long."""
-    problems: float = 0.0
+    problems: float = 0.35
     """Share of those without a check that are problems of mathematics, contests, puzzles and exams."""
     templates: float = 0.12
     """Share with instructions of the first generation's templates."""
@@ -211,7 +208,7 @@ def _prompt(rng: Random, *, shares: CheckedShares) -> tuple[str, tuple[str, ...]
     composer = composer_of(TRAINING_WRITERS)
     kind = rng.random()
     if kind < shares.nothing:
-        if shares.problems and rng.random() < shares.problems:
+        if rng.random() < shares.problems:
             return draw_problem(rng), ()
         return _prompt_without_check(composer, rng=rng), ()
     kind -= shares.nothing
@@ -330,20 +327,22 @@ _PLACE = re.compile(r"\{\w+\}")
 
 @cache
 def frozen_texts() -> tuple[str, ...]:
-    """Return the texts that are one token each: the pieces of the prompts, the functions of programs, the parts of
-    expressions, the longest first."""
-    texts: list[str] = [NO_CHECK, NO_TOOLS, OPEN, CLOSE, COMPARE, SCORE, f"{END_OF_CHECKS}\n"]
+    """Return the texts that are one token each, the longest first: the pieces of prompts and of chat turns, the functions of
+    programs, the parts of expressions."""
+    texts = [NO_CHECK, NO_TOOLS, OPEN, CLOSE, COMPARE, SCORE, f"{END_OF_CHECKS}\n"]
     for mode in MODEL_MODES:
         for tools in (True, False):
-            texts += _PLACE.split(FORMAT.template(mode, tools=tools))
-    texts += ["<prompt>\n", "\n</prompt>", " [... ", " characters ...] "]
-    texts += [f"<{slash}response_{label_of(i).lower()}>" for i in range(26) for slash in ("", "/")]
-    texts += ["<response>", "</response>", "<preference>", "</preference>", "<score>", "</score>"]
-    texts += [f"{source}\n" for source in SOURCES.values()]
-    texts += [f"        {expression},\n" for expression in FORMS.values()]
+            texts += (piece for piece in _PLACE.split(FORMAT.template(mode, tools=tools)) if len(piece.strip()) > 3)
+    texts += ["user\n", "\n<|im_start|>", "assistant\n", "<prompt>\n", "\n</prompt>\n\n", " [... ", " characters ...] "]
+    for name in ("response", *(f"response_{label_of(i).lower()}" for i in range(26))):
+        texts += [f"<{name}>", f"</{name}>", f"<{name}>\n [... ", f" characters ...] \n</{name}>"]
+    texts += ["<preference>", "</preference>", "<score>", "</score>", 'CHECK {"A": ', 'CHECK {"score": ']
+    texts += (f"{source}\n" for source in SOURCES.values())
+    texts += (f"        {expression},\n" for expression in FORMS.values())
+    texts += (f'        count(r, "{symbol}")' for symbol in SYMBOLS.values())
     for name in SOURCES:
         texts += [f"        {name}(r", f" <= {name}(r)"]
-    for name in LENGTHS.values():
-        texts.append(f" for x in {name}(r)),\n")
-    texts += ["        all(x", "        all("]
-    return tuple(sorted({text for text in texts if len(text.strip()) > 3}, key=lambda text: (-len(text), text)))
+    texts += (f" for x in {name}(r)),\n" for name in LENGTHS.values())
+    texts += ["        all(x", "        all(", ",\n", "),\n", '"),\n']
+    texts += (f"{end} {op} " for op in (">=", "<=", "==", ">", "<") for end in ("", ")", '")'))
+    return tuple(sorted(set(texts), key=lambda text: (-len(text), text)))

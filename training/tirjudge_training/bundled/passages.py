@@ -201,6 +201,6 @@ CLOSINGS = (
     "Give the result as a fraction in lowest terms.",
     "Find the largest possible value.",
     "How many are there?",
-    "Solve for x.",
+    "Find x.",
     "Prove your claim.",
 )

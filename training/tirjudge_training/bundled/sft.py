@@ -107,10 +107,7 @@ class BundledRecipe:
 
 
 def second_stage(recipe: BundledRecipe, *, parent: Path) -> BundledRecipe:
-    """Return the recipe of the second stage: new data, a fifth of the steps, 0.4 times the learning rates.
-
-    In the second generation, problems are added to the prompts without a check.
-    """
+    """Return the recipe of the second stage: new data, a fifth of the steps, 0.4 times the learning rates."""
     return replace(
         recipe,
         seed=recipe.seed + 1,
@@ -120,7 +117,6 @@ def second_stage(recipe: BundledRecipe, *, parent: Path) -> BundledRecipe:
         warmup_steps=20,
         decay_share=0.9,
         whole=0.35,
-        checked=None if recipe.checked is None else replace(recipe.checked, nothing=0.25, problems=0.4),
         parent=str(parent),
     )
 
