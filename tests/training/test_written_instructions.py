@@ -19,6 +19,9 @@ from tirjudge_training.instructions.responses import holds, response_to
 from tirjudge_training.instructions.written import (
     HELD_OUT_WRITERS,
     TRAINING_WRITERS,
+    Instruction,
+    cues_of,
+    in_order,
     normalized,
     read_written,
     written_by,
@@ -250,3 +253,19 @@ def test_other_items_are_the_same_without_written_ones() -> None:
     without = generate_items(Mode.PAIRWISE, count=10, seed=4, mixture=Mixture(numeric=0.0, conduct=0.0))
     with_them = generate_items(Mode.PAIRWISE, count=20, seed=4, mixture=Mixture(numeric=0.0, conduct=0.0, written=0.5))
     assert {item.id: item for item in without} == {item.id: item for item in with_them if item.task != WRITTEN}
+
+
+def test_checks_are_in_the_order_in_which_a_sentence_asks_for_them() -> None:
+    cues = cues_of(one for each in written_by(TRAINING_WRITERS).by_name.values() for one in each)
+    for notation, text, names in (
+        (
+            "words <= {n} ; upper ; emojis == 0",
+            "no emojis, ALL IN CAPS, {n} words at most",
+            ["emojis", "upper", "words"],
+        ),
+        ("bold == {n} ; sentences == {n}", "{n} sentences with {n} bold parts", ["sentences", "bold"]),
+        ("json ; one_line", "one line of JSON", ["one_line", "json"]),
+    ):
+        ordered = in_order(Instruction(parse_checks(notation), text), cues)
+        assert [check.name for check in ordered.checks] == names, text
+        assert ordered.text == text

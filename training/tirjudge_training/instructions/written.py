@@ -6,9 +6,10 @@ the other sets.
 
 from __future__ import annotations
 
+import math
 import re
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -35,7 +36,7 @@ class Written:
     """Everything that some writers wrote."""
 
     by_name: dict[str, tuple[Instruction, ...]]
-    """Name of a check -> the sentences whose first check it is."""
+    """Name of a check -> the sentences for which the writer named it first."""
     prompts: tuple[Instruction, ...]
     """Whole prompts with literal values."""
     tasks: tuple[str, ...]
@@ -96,9 +97,10 @@ def read_written(folders: Sequence[Path]) -> Written:
                     refused.append(f"{block.strip()[:80]}: {error}")
         for name, lines in plain.items():
             lines += [line.replace("\\n", "\n") for line in _lines(folder / f"{name}.txt")]
+    cues = cues_of(one for found in by_name.values() for one in found)
     return Written(
-        by_name={name: tuple(found) for name, found in by_name.items()},
-        prompts=tuple(prompts),
+        by_name={name: tuple(in_order(one, cues) for one in found) for name, found in by_name.items()},
+        prompts=tuple(in_order(one, cues) for one in prompts),
         tasks=tuple(plain["tasks"]),
         soft=tuple(plain["soft"]),
         facts=tuple(plain["facts"]),
@@ -122,15 +124,55 @@ def _instruction(notation: str, text: str) -> Instruction:
         raise ValueError(f"slots {sorted(asked)} in the checks, {sorted(shown)} in the sentence")
     if not checks:
         raise ValueError("no check")
-    return Instruction(_in_order(checks, text), text.strip())
+    return Instruction(checks, text.strip())
 
 
-def _in_order(checks: tuple[Check, ...], text: str) -> tuple[Check, ...]:
-    """Return the checks in the order of their values in the text, if each has one there."""
-    places = [
-        min((text.find(value) for value in (*check.numbers, *check.texts) if value in text), default=-1)
-        for check in checks
-    ]
-    if -1 in places:
-        return checks
-    return tuple(check for _, check in sorted(zip(places, checks, strict=True), key=lambda pair: pair[0]))
+# Order ------------------------------------------------------------------------------------------------------------------
+
+_CUE = re.compile(r"[a-z']{2,}|[^\w\s{}.,']+")
+"""A word, or symbols such as `<<`."""
+
+MIN_CUES = 2
+"""Minimum number of sentences of a check with a word that tells where the check is asked for."""
+
+Cues = Mapping[str, Mapping[str, float]]
+"""Name of a check -> word -> how much more frequent the word is in sentences of this check than in all, as a logarithm."""
+
+
+def cues_of(instructions: Iterable[Instruction]) -> Cues:
+    """Learn from the sentences with one check which words ask for which check."""
+    words: dict[str, Counter[str]] = defaultdict(Counter)
+    sizes: Counter[str] = Counter()
+    for one in instructions:
+        if len(one.checks) == 1:
+            sizes[one.checks[0].name] += 1
+            words[one.checks[0].name].update(set(_CUE.findall(one.text.lower())))
+    total, in_all = sum(sizes.values()), sum(words.values(), Counter[str]())
+
+    def score(name: str, word: str) -> float:
+        return math.log(words[name][word] / (sizes[name] + 1)) - math.log(in_all[word] / (total + 1))
+
+    return {
+        name: {word: score(name, word) for word, num in found.items() if num >= MIN_CUES}
+        for name, found in words.items()
+    }
+
+
+def in_order(one: Instruction, cues: Cues) -> Instruction:
+    """Return a sentence with its checks in the order in which it asks for them.
+
+    The place of a check is that of its values, and for checks with one value that of their strongest cues. A check without
+    a value in the sentence has the place of its strongest cue; without one, it stays behind the check before it.
+    """
+    if len(one.checks) == 1:
+        return one
+    places: list[tuple[int, int]] = []
+    for check in one.checks:
+        values = [one.text.find(value) for value in (*check.numbers, *check.texts) if value in one.text]
+        known = cues.get(check.name, {})
+        found = [(known[match[0]], match.start()) for match in _CUE.finditer(one.text.lower()) if match[0] in known]
+        last = places[-1][0] if places else 0
+        cue = max(found, key=lambda each: each[0])[1] if found else last
+        places.append((min(values, default=cue), cue))
+    order = sorted(range(len(places)), key=places.__getitem__)
+    return replace(one, checks=tuple(one.checks[place] for place in order))
