@@ -135,6 +135,21 @@ def test_card_is_generated_from_the_recorded_numbers(tmp_path) -> None:
     assert 1_000_000 <= parameters <= 8_000_000
 
 
+def test_card_of_the_second_generation_says_that_it_guesses_evenly(tmp_path) -> None:
+    source = bundled_checkpoint()
+    for file in source.iterdir():
+        if file.name not in ("README.md", "training.json"):
+            (tmp_path / file.name).symlink_to(file)
+    training = json.loads((source / "training.json").read_text())
+    for checked, words in ((None, "reads the parameters"), ({"nothing": 0.22}, "an even guess")):
+        training["stages"][-1]["recipe"]["checked"] = checked
+        (tmp_path / "training.json").write_text(json.dumps(training))
+        write_card(tmp_path)
+        card = (tmp_path / "README.md").read_text(encoding="utf-8")
+        assert words in " ".join(card.split())
+        assert "{" not in card.partition("## Held-out")[0]
+
+
 def test_card_shows_coverage_and_the_accuracy_of_each_basis_if_they_are_recorded(tmp_path) -> None:
     source = bundled_checkpoint()
     for file in source.iterdir():

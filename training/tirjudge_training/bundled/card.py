@@ -11,6 +11,7 @@ from typing import Any
 from tirjudge.statistics import wilson_interval
 from tirjudge_training.bundled.markdown import percent, table_row
 from tirjudge_training.bundled.measuring.card_section import measured_section
+from tirjudge_training.instructions.notation import NAMES
 from tirjudge_training.synthetic.instructions import KINDS
 
 _SELECTIVE = """
@@ -35,13 +36,14 @@ def write_card(checkpoint: Path) -> None:
     recipe, trained, profile = stages[-1]["recipe"], stages[-1]["trained"], _read(checkpoint / "judge.json")
     measured, real_rows = checkpoint / "measured.json", checkpoint / "real_rows.json"
     architecture = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "vocab_size")
+    parameters = trained["num_parameters"] / 1e6
+    about = _template("card_first.md" if recipe.get("checked") is None else "card_second.md")
     text = _template("card.md").format(
         **{key: recipe[key] for key in architecture},
+        about=about.format(parameters=parameters, num_kinds=len(KINDS), num_checks=len(NAMES)),
         stages="".join(map(_stage, stages)),
         name=profile["name"],
         context_tokens=profile["context_tokens"],
-        parameters=trained["num_parameters"] / 1e6,
-        num_kinds=len(KINDS),
         size_mb=(checkpoint / "model.safetensors").stat().st_size / 1e6,
         evaluation_seed=scores["seed"],
         num_items=scores["sets"][0]["num_items"],
