@@ -90,7 +90,7 @@ def bundled(
     items: Annotated[int, typer.Option(help="Held-out items per evaluation set; 0 skips the evaluation.")] = 1000,
     json_output: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
-    """Train the bundled judge from scratch, evaluate it, and write its card.
+    """Train the bundled judge from scratch, evaluate it, and write its card. The second generation is calibrated as well.
 
     The state is saved every few minutes in a folder beside the checkpoint, OUT.training. The same command goes on after an
     interruption.
@@ -103,6 +103,7 @@ def bundled(
         os.environ.update(_ENVIRONMENT)
         os.execv(sys.executable, sys.orig_argv)
     from tirjudge_training.bundled.build import second_generation, train_bundled
+    from tirjudge_training.bundled.measuring.calibrate import NUM_ITEMS, calibrate_checkpoint
     from tirjudge_training.bundled.sft import BundledRecipe, StepReport, second_stage
     from tirjudge_training.run_folder import StageRecord
     from tirjudge_training.stage_report import Reporter
@@ -126,6 +127,8 @@ def bundled(
 
             train_bundled(stage, out=made, state=state / f"stage-{number}", on_step=on_step)
     shutil.rmtree(state)
+    if generation == 2:
+        calibrate_checkpoint(out, num_items=NUM_ITEMS, console=Console(stderr=True))
     if items:
         evaluate(checkpoint=out, items=items, json_output=json_output)
 

@@ -15,9 +15,13 @@ import typer
 from rich.console import Console
 
 from tirjudge.errors import TirjudgeError
+from tirjudge_training.bundled.measuring.progress import progress_of
 
 CALIBRATION_SEED = 8
 """Seed of the items. Measurements have another one, so their items are others."""
+
+NUM_ITEMS = 400
+"""Default number of pairs."""
 
 MIN_SHARPNESS, MAX_SHARPNESS, NUM_STEPS = 0.05, 4.0, 60
 """Range of 1 / temperature, and number of steps of the search."""
@@ -94,9 +98,34 @@ async def _chances(checkpoint: Path, *, num_items: int, on_item: Callable[[], No
         engine.close()
 
 
+def calibrate_checkpoint(checkpoint: Path, *, num_items: int, console: Console) -> FittedTemperature:
+    """Fit the temperature of a checkpoint and write it into its judge.json.
+
+    Raises:
+        ValueError: no item has probabilities.
+        CheckpointError: the checkpoint cannot be loaded.
+    """
+    from tirjudge.durable import write_file
+    from tirjudge.profile import read_checkpoint_file
+
+    moved, done = progress_of(console), 0
+
+    def judged() -> None:
+        nonlocal done
+        done += 1
+        moved("calibration", done, num_items)
+
+    file = read_checkpoint_file(checkpoint)
+    moved("calibration", 0, num_items)
+    fitted = fitted_temperature(asyncio.run(_chances(checkpoint, num_items=num_items, on_item=judged)))
+    file = file.model_copy(update={"label_temperature": fitted.temperature})
+    write_file(checkpoint / "judge.json", file.model_dump_json(indent=1, exclude_none=True) + "\n", closed=False)
+    return fitted
+
+
 def calibrate(
     checkpoint: Annotated[Path, typer.Argument(help="Checkpoint folder.")],
-    items: Annotated[int, typer.Option(min=20, help="Number of held-out pairs.")] = 400,
+    items: Annotated[int, typer.Option(min=20, help="Number of held-out pairs.")] = NUM_ITEMS,
     json_output: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Fit the temperature of a checkpoint's label probabilities, and write it into its judge.json.
@@ -107,23 +136,8 @@ def calibrate(
         tirjudge train calibrate checkpoints/tiny
         tirjudge train calibrate checkpoints/tiny --items 1000 --json
     """
-    from tirjudge.durable import write_file
-    from tirjudge.profile import read_checkpoint_file
-    from tirjudge_training.bundled.measuring.progress import progress_of
-
-    moved, done = progress_of(Console(stderr=True)), 0
-
-    def judged() -> None:
-        nonlocal done
-        done += 1
-        moved("calibration", done, items)
-
     try:
-        file = read_checkpoint_file(checkpoint)
-        moved("calibration", 0, items)
-        fitted = fitted_temperature(asyncio.run(_chances(checkpoint, num_items=items, on_item=judged)))
-        file = file.model_copy(update={"label_temperature": fitted.temperature})
-        write_file(checkpoint / "judge.json", file.model_dump_json(indent=1, exclude_none=True) + "\n", closed=False)
+        fitted = calibrate_checkpoint(checkpoint, num_items=items, console=Console(stderr=True))
     except (ValueError, TirjudgeError, OSError) as error:
         typer.echo(" ".join(f"tirjudge train calibrate: {error}".split()), err=True)
         raise typer.Exit(2 if isinstance(error, ValueError) else 1) from None
