@@ -11,19 +11,27 @@ import pytest
 
 from tirjudge.errors import CheckpointError
 from tirjudge.types import MODEL_MODES, Mode
-from tirjudge_training.bundled.build import second_generation, second_profile, similar_embeddings, train_bundled
+from tirjudge_training.bundled.build import (
+    continuing,
+    second_generation,
+    second_profile,
+    similar_embeddings,
+    train_bundled,
+)
 from tirjudge_training.bundled.checked import (
     CheckedExample,
     CheckedShares,
     drawn_example,
     frozen_texts,
     judgment,
+    with_errors,
 )
-from tirjudge_training.bundled.sft import StepReport, make_shard
+from tirjudge_training.bundled.sft import BundledRecipe, StepReport, make_shard
 from tirjudge_training.bundled.tokenizer import BLANK, train_copying_tokenizer
 from tirjudge_training.bundled.vocabulary import TrainedVocabulary
 from tirjudge_training.instructions.programs import program
 from tirjudge_training.synthetic.programs import run_trusted
+from tirjudge_training.synthetic.teacher_errors import TeacherErrors
 
 SMALL = replace(
     second_generation(),
@@ -125,6 +133,26 @@ def test_problems_have_no_check_and_no_open_slot(monkeypatch) -> None:
         kinds["option"] += bool(re.search(r"^\(?B[).:]", example.prompt, flags=re.MULTILINE))
     assert kinds["sample"] > 20
     assert kinds["option"] > 50
+
+
+def test_a_weak_teacher_guesses_or_checks_another_prompt() -> None:
+    rng, right = Random(2), drawn(300, nothing=0.0, noise=0.0)
+    for erring, is_guess in ((TeacherErrors(guesses=1.0), True), (TeacherErrors(wrong_plans=1.0), False)):
+        for example in right:
+            wrong = with_errors(example, erring=erring, shares=CheckedShares(noise=0.0), rng=rng)
+            assert (wrong.prompt, wrong.mode) == (example.prompt, example.mode)
+            if example.checks:
+                assert (not wrong.checks) == is_guess
+    assert [with_errors(one, erring=TeacherErrors(), shares=CheckedShares(), rng=rng) for one in right] == right
+
+
+def test_a_training_continues_in_the_shape_and_generation_of_its_parent(tmp_path: Path) -> None:
+    for recipe, shares in ((SMALL, CheckedShares()), (replace(SMALL, checked=None), None)):
+        parent = tmp_path / str(shares is None)
+        train_bundled(replace(recipe, num_steps=1), out=parent, on_step=lambda _: None)
+        later = continuing(BundledRecipe(num_steps=1, examples_per_shard=24, num_workers=1), parent)
+        assert later.checked == shares
+        train_bundled(later, out=tmp_path / f"later-{shares is None}", on_step=lambda _: None)
 
 
 def test_rows_have_loss_on_the_text_of_the_model_alone(vocabulary) -> None:

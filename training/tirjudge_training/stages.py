@@ -428,7 +428,7 @@ def _full_disk_as_oserror() -> Iterator[None]:
 
 
 def _train_weak_start(wanted: WeakStart, *, out: Path, callback: Callback) -> None:
-    from tirjudge_training.bundled.build import train_bundled
+    from tirjudge_training.bundled.build import continuing, train_bundled
     from tirjudge_training.bundled.sft import BundledRecipe, StepReport
     from tirjudge_training.synthetic.teacher_errors import TeacherErrors
 
@@ -439,8 +439,9 @@ def _train_weak_start(wanted: WeakStart, *, out: Path, callback: Callback) -> No
         num_workers=wanted.workers,
         mixture=mixture_of(wanted.mixture),
         erring=TeacherErrors(guesses=wanted.guesses, wrong_plans=wanted.wrong_plans),
-        parent=None if wanted.parent is None else str(_checkpoint_folder(wanted.parent, key="start.weak.parent")),
     )
+    if wanted.parent is not None:
+        recipe = continuing(recipe, _checkpoint_folder(wanted.parent, key="start.weak.parent"))
 
     def on_step(report: StepReport) -> None:
         callback.moved("training a weak judge", report.step + 1, wanted.steps, {"train/loss": report.loss})

@@ -119,6 +119,28 @@ def second_generation(*, seed: int = 1) -> BundledRecipe:
     )
 
 
+def continuing(recipe: BundledRecipe, parent: Path) -> BundledRecipe:
+    """Return the recipe with the shape and the generation of a checkpoint, from whose weights it starts.
+
+    Raises:
+        CheckpointError: the folder has no valid judge.json.
+        OSError, ValueError: it has no valid config.json.
+    """
+    config = json.loads((parent / "config.json").read_text(encoding="utf-8"))
+    names = {
+        "num_layers": "num_hidden_layers",
+        "num_heads": "num_attention_heads",
+        "num_kv_heads": "num_key_value_heads",
+    }
+    shape = {name: config[names.get(name, name)] for name in _SHAPE}
+    is_second = load_profile(parent).format == SECOND_FORMAT
+    checked = (recipe.checked or CheckedShares()) if is_second else None
+    return replace(recipe, **shape, checked=checked, parent=str(parent))
+
+
+_SHAPE = ("vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim")
+
+
 def make_tokenizer(recipe: BundledRecipe, profile: Profile) -> Tokenizer:
     """Return the parent's tokenizer, or train one on prompts and judgments drawn with the recipe's data settings."""
     if recipe.parent is not None:

@@ -13,7 +13,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
 
@@ -33,6 +33,7 @@ from tirjudge_training.instructions.written import TRAINING_WRITERS
 from tirjudge_training.synthetic.conduct import draw_conduct, draw_task
 from tirjudge_training.synthetic.examples import Segment, ask_instructions, ask_number
 from tirjudge_training.synthetic.instructions import KINDS, Params
+from tirjudge_training.synthetic.teacher_errors import TeacherErrors
 from tirjudge_training.synthetic.vocabulary import HELD_OUT, TRAINING
 
 NO_CHECK = "Nothing in the prompt can be checked with a program.\n"
@@ -116,6 +117,22 @@ def drawn_example(rng: Random, *, mode: Mode, shares: CheckedShares) -> CheckedE
         label=label,
         noise=noise,
     )
+
+
+def with_errors(
+    example: CheckedExample, *, erring: TeacherErrors, shares: CheckedShares, rng: Random
+) -> CheckedExample:
+    """Return the example with the answer of a weak teacher: the correct one or, at the error rates, a guess or the checks of
+    another prompt."""
+    draw = rng.random()
+    if not example.checks or draw >= erring.guesses + erring.wrong_plans:
+        return example
+    if draw < erring.guesses:
+        return replace(example, checks=(), noise=None, label=rng.choice(labels(example.mode, len(example.sizes))))
+    while True:
+        other = drawn_example(rng, mode=example.mode, shares=shares)
+        if other.checks:
+            return replace(other, prompt=example.prompt)
 
 
 def rendered(example: CheckedExample, *, profile: Profile, chat: ChatTemplate, max_tool_calls: int = 3) -> str:

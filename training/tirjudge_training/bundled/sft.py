@@ -34,7 +34,7 @@ from tirjudge.formats.tirjudge_1 import FORMAT
 from tirjudge.profile import Profile
 from tirjudge.types import MODEL_MODES, AttachedStore, Mode
 from tirjudge_evidence.tasks.programs import END_OF_LOOKUP
-from tirjudge_training.bundled.checked import CheckedShares, drawn_example, judgment, rendered
+from tirjudge_training.bundled.checked import CheckedShares, drawn_example, judgment, rendered, with_errors
 from tirjudge_training.bundled.qwen3 import hidden_states
 from tirjudge_training.bundled.vocabulary import OTHER, TrainedVocabulary
 from tirjudge_training.synthetic.examples import Mixture, SyntheticExample, draw_examples, segments
@@ -286,6 +286,8 @@ def _checked_rows(
     for _ in range(recipe.examples_per_shard):
         mode = rng.choices(MODEL_MODES, recipe.mode_shares)[0]
         example = drawn_example(rng, mode=mode, shares=shares)
+        if recipe.erring != NO_ERRORS:
+            example = with_errors(example, erring=recipe.erring, shares=shares, rng=rng)
         calls = MAX_TOOL_CALLS if rng.random() < 0.9 else rng.randint(1, 9)
         ids = vocabulary.encode(rendered(example, profile=profile, chat=vocabulary.chat, max_tool_calls=calls))
         spans = []
