@@ -16,7 +16,8 @@ from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import Example
 from tirjudge_harness.item_files import read_item_file
 from tirjudge_harness.items import InputError, JudgeItem, JudgeSettings
-from tirjudge_harness.output import OutputRecord
+from tirjudge_harness.output import COLUMNS_KEY, OutputRecord
+from tirjudge_harness.own_data.mapping import ColumnMapping
 from tirjudge_harness.own_data.rows import RATING, ROW
 from tirjudge_harness.reports.scored import ScoredRun, run_folders, score_run
 from tirjudge_harness.reports.texts import texts_of
@@ -190,7 +191,10 @@ def _of_output(path: Path, *, data: Path | None) -> list[ShownItem]:
         raise InputError(f"{path}: no line; give an output file of `tirjudge judge`")
     texts: dict[Any, JudgeItem] = {}
     if data is not None:
-        texts = {task.item.id: task.item for task in read_item_file(data, settings=JudgeSettings()).tasks}
+        columns = records[0].configuration.get(COLUMNS_KEY)
+        mapping = None if columns is None else ColumnMapping.model_validate(columns)
+        read = read_item_file(data, settings=JudgeSettings(), columns=mapping)
+        texts = {task.item.id: task.item for task in read.tasks}
     shown = []
     for record in {one.id: one for one in records}.values():
         item = texts.get(record.id)
