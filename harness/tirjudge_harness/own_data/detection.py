@@ -246,7 +246,8 @@ def _found_labels(table: OwnTable, names: Sequence[str], *, but: Sequence[str], 
     for name, column in table.filled.items():
         if column not in but and (match := _RATER.fullmatch(name)) is not None:
             families.setdefault(match[1], []).append(column)
-    raters = [columns for columns in families.values() if len(columns) > 1]
+    # A single `rater_1` is a label only if no other column is: labels of one person so far.
+    raters = [columns for columns in families.values() if len(columns) > 1 or not found]
     if len(found) + len(raters) != 1:
         if not needs_labels:
             return ()

@@ -252,6 +252,14 @@ def test_ids_are_those_of_a_unique_column_or_of_the_texts(load: Load) -> None:
     assert all(len(id) == 16 for id in hashed)
     assert [one.outline.id for one in load(rows[::-1], name="other.jsonl", id="prompt").examples] == ["q", "p"]
     given = load(same, id="id")
+def test_the_labels_of_a_single_rater_are_found_unless_there_are_other_labels(load: Load) -> None:
+    row = {"prompt": "p", "response_a": "x", "response_b": "y", "rater_1": "B"}
+    assert load([row]).columns.labels == ("rater_1",)
+    assert load([row | {"winner": "A"}]).columns.labels == ("winner",)
+    with pytest.raises(InputError, match="several columns can be the label: 'rater_1', 'annotator_1'"):
+        load([row | {"annotator_1": "A"}])
+
+
     assert ([one.outline.id for one in given.examples], given.num_repeated_ids) == (["one", "one#2"], 1)
 
 
