@@ -75,6 +75,20 @@ def test_a_run_is_resumed_and_not_continued_with_other_columns(mine: Path, weak:
     assert "data.columns.labels was" in refused.stderr
 
 
+def test_a_file_that_has_changed_since_the_run_began_is_refused_by_name(
+    mine: Path, weak: list[str], tmp_path: Path
+) -> None:
+    run = ["bench", "run", "--data", str(mine), *weak]
+    assert run_command(run).status == 0
+    with mine.open("a", encoding="utf-8", newline="") as file:
+        file.write("Say yes.,yes,no,A,A,plain\r\n")
+    refused = run_command(run)
+    assert refused.status == 2
+    assert f"{mine} has changed since this run began (5 examples then, 6 now); give another --out" in refused.stderr
+    assert "sha256" not in refused.stderr
+    assert run_command([*run, "--limit", "2"]).stderr.count("data.limit was null and is now 2") == 1
+
+
 def test_rows_whose_raters_disagree_are_not_judged_and_count_in_the_agreement(
     mine: Path, weak: list[str], tmp_path: Path
 ) -> None:
