@@ -164,6 +164,17 @@ def test_inspect_shows_the_columns_and_rows_without_judging(mine: Path) -> None:
     assert (refused.status, refused.stderr.count("\n")) == (2, 1)
 
 
+def test_inspect_shows_the_valid_rows_if_too_many_are_invalid(mine: Path) -> None:
+    mine.write_text(ROWS + "Write a word.,,b,A,A,count\n")
+    shown = run_command(["bench", "inspect", str(mine)])
+    assert shown.status == 2
+    assert "  B (right)  the sky is blue." in shown.stdout.splitlines()
+    assert f"{mine}: row 6: response_a: the cell is empty" in shown.stdout.splitlines()
+    assert "1 of 6 rows are invalid, more than --max-error-rate 0.1" in shown.stderr
+    as_json = run_command(["bench", "inspect", str(mine), "--json"])
+    assert (as_json.status, json.loads(as_json.stdout)["num_bad_rows"]) == (2, 1)
+
+
 def test_ratings_have_rank_agreement(rated: Path, weak: list[str], tmp_path: Path) -> None:
     done = run_command(["bench", "run", "--data", str(rated), *weak, "--json"])
     assert done.status == 0, done.stderr
