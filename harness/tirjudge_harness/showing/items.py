@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,13 @@ class ItemFilter:
             and (not self.ids or one.id in self.ids)
             and (self.subset is None or one.subset == self.subset)
         ]
+
+    def scored_of(self, items: Sequence[ShownItem], *, source: Path) -> str:
+        """Return the end of the message that no item is left: the number of scored items. Empty without `wrong`."""
+        if not self.wrong:
+            return ""
+        num = sum(one.result is not None for one in replace(self, wrong=False).of(items, source=source))
+        return f": 0 of {num} scored items are wrong"
 
 
 def read_items(path: Path, *, data: Path | None, with_texts: bool = True) -> list[ShownItem]:
