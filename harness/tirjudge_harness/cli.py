@@ -71,7 +71,7 @@ def judge(
     below --min-accuracy. It is 2 if too many lines are invalid.
 
     Examples:
-        tirjudge judge "Write two words." a.txt b.txt    # print the verdict with its programs
+        tirjudge judge "Write exactly two words." a.txt b.txt    # one response per file; print the verdict with its programs
         tirjudge judge request.json --json               # a JSON request; print the judgment as JSON
         tirjudge judge items.jsonl --out judged.jsonl    # judge a file of items, and print a summary
         tirjudge judge pairs.csv --out verdicts.csv      # a table with the best response of each row
