@@ -57,6 +57,8 @@ def test_a_file_is_a_run_and_its_columns_are_printed_and_recorded(mine: Path, we
     assert "  label      rater_1, rater_2 (majority of the raters): 'a' = A, 'b' = B, 'tie' = tie" in done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
     assert lines[0] == ["mine.csv"]
+    assert "3 comparisons of 5 examples: " in done.stdout
+    assert " 0 missing; 2 labeled as a tie, not scored" in " ".join(done.stdout.split())
     assert (lines[2][0], lines[2][-1]) == ("accuracy", "3")
     columns = read_manifest(tmp_path / "weak").data.columns
     assert columns is not None
