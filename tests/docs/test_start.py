@@ -56,8 +56,8 @@ def test_the_page_for_a_laptop_works_when_pasted(tmp_path: Path) -> None:
 def test_the_page_on_own_data_works_when_pasted(tmp_path: Path) -> None:
     done = pasted(START / "ten-minutes.md", folder=tmp_path)
     assert "accuracy" in done.stdout
-    assert "Shakespeare" in (tmp_path / "mine.csv").read_text()
-    assert "accuracy" in (tmp_path / "report.md").read_text()
+    assert "Shakespeare" in (tmp_path / "runs" / "first" / "mine.csv").read_text()
+    assert "accuracy" in (tmp_path / "runs" / "first" / "report.md").read_text()
 
 
 @pytest.mark.slow
