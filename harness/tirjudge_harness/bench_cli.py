@@ -153,8 +153,8 @@ def inspect_rows(
 ) -> None:
     """Show how `tirjudge bench run --data FILE` reads your own rows: the meaning of the columns, and the first rows.
 
-    Nothing is judged. Invalid rows are listed. The exit status is 2 if the meaning of a column is not clear, or too many
-    rows are invalid.
+    Nothing is judged. Invalid rows are listed. The exit status is 2 if the meaning of a column is not clear, or if too many
+    rows are invalid; the valid rows are then shown, too.
 
     Examples:
         tirjudge bench inspect mine.csv
@@ -165,21 +165,22 @@ def inspect_rows(
     from rich.console import Console
 
     from tirjudge_harness.bench_run import load_own_data
+    from tirjudge_harness.items import check_bad_rows
     from tirjudge_harness.own_data.preview import example_lines, shown_example
 
     console = Console(stderr=json)
-    found = load_own_data(
-        data, parts=tuple(part or ()), given=columns.given, max_error_rate=max_error_rate, console=console
-    )
+    found = load_own_data(data, parts=tuple(part or ()), given=columns.given, max_error_rate=1.0, console=console)
     shown = found.examples[:num]
     if json:
         used = None if found.columns is None else found.columns.model_dump(mode="json")
         counts = {"num_examples": len(found.examples), "num_unlabeled": found.num_unlabeled}
         counts |= {"num_bad_rows": found.num_bad_rows}
         typer.echo(dumps({"columns": used, **counts, "examples": [shown_example(one) for one in shown]}))
-        return
-    for line in example_lines(shown):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    else:
+        for line in example_lines(shown):
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+    num_valid = len(found.examples) + found.num_unlabeled
+    check_bad_rows(found.num_bad_rows, num_valid=num_valid, max_error_rate=max_error_rate)
 
 
 @app.command("merge")

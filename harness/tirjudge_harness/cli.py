@@ -10,8 +10,10 @@ import typer
 from tirjudge.types import Mode
 from tirjudge_harness.options import (
     BUNDLED,
+    COLUMNS,
     VOTING,
     AsJson,
+    ColumnOptions,
     Concurrency,
     JudgeOptions,
     MaxErrorRate,
@@ -40,13 +42,15 @@ def judge(
     out: Annotated[
         Path | None,
         typer.Option(
-            help="JSONL file to write, one judgment per line; an existing file is resumed. - is standard output. "
-            "Default: judge one request, and print its verdict with its programs."
+            help="JSONL file to write, one judgment per line; an existing file is resumed. FILE.csv: a table of verdicts, "
+            "with the judgments in FILE.csv.jsonl. - is standard output. Default: judge one request, and print its verdict "
+            "with its programs."
         ),
     ] = None,
     mode: Annotated[
         Mode | None, typer.Option(help="Default: pairwise for two responses, listwise for more, pointwise for one.")
     ] = None,
+    columns: ColumnOptions = COLUMNS,
     asking: VoteOptions = VOTING,
     limit: Annotated[int | None, typer.Option(min=1, help="Judge only the first items.")] = None,
     concurrency: Concurrency = 16,
@@ -67,10 +71,12 @@ def judge(
     below --min-accuracy. It is 2 if too many lines are invalid.
 
     Examples:
-        tirjudge judge "Write two words." a.txt b.txt    # print the verdict with its programs
+        tirjudge judge "Write exactly two words." a.txt b.txt    # one response per file; print the verdict with its programs
         tirjudge judge request.json --json               # a JSON request; print the judgment as JSON
         tirjudge judge items.jsonl --out judged.jsonl    # judge a file of items, and print a summary
-        tirjudge judge pairs.csv --out -                 # own columns; judgments to standard output
+        tirjudge judge pairs.csv --out verdicts.csv      # a table with the best response of each row
+        tirjudge judge pairs.csv --out verdicts.csv --prompt-column task --response-column old --response-column new
+        tirjudge judge pairs.csv --out -                 # judgments to standard output
     """
     from json import dumps
     from os.path import exists
@@ -91,6 +97,8 @@ def judge(
         given = {"--limit": limit, "--min-accuracy": min_accuracy, "--max-error-rate": max_error_rate}
         if unused := [name for name, value in given.items() if value is not None]:
             raise InputError(f"{', '.join(unused)}: only for a file of items; give --out FILE")
+        if columns != COLUMNS:
+            raise InputError("options for columns are only for a file of items; give --out FILE")
         _judge_one(inputs, settings=settings, opening=judge_options.opened(tools=asking.tools), full=full, json=json)
         return
     if len(inputs) > 1:
@@ -110,6 +118,7 @@ def judge(
         concurrency=concurrency,
         console=console,
         max_error_rate=max_error_rate,
+        columns=columns.given,
     )
     summary = run_resumable(judging, out=stored, console=console)
     if json:

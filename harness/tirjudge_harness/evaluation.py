@@ -17,6 +17,7 @@ from tirjudge.types import Mode
 from tirjudge.verdict import votes_still_needed
 from tirjudge_harness.benchmark import Benchmark
 from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.external import EVEN
 from tirjudge_harness.metric_tree import ComparisonScore, MetricValue, Node, breakdown_by
 from tirjudge_harness.protocols import Protocol
 
@@ -28,7 +29,9 @@ class EvaluationCounts:
     examples: int
     """Number of examples, including those without a judgment."""
     unjudged: int
-    """Examples without a judgment."""
+    """Examples without a judgment that need one."""
+    labeled_ties: int
+    """Examples without a judgment whose label is a tie: no verdict on them is right."""
     without_verdict: int
     """Judged examples without a verdict in any decision."""
     marks: int
@@ -50,7 +53,7 @@ class EvaluationCounts:
     @property
     def with_verdict(self) -> int:
         """Number of examples with a verdict in at least one decision."""
-        return self.examples - self.unjudged - self.without_verdict
+        return self.examples - self.unjudged - self.labeled_ties - self.without_verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,9 +209,11 @@ def _is_enough(
 def _counts(marks: Sequence[ComparisonScore], *, judged: Sequence[JudgedExample], missing: int) -> EvaluationCounts:
     results = Counter(mark.result for mark in marks)
     decisions = [decision for one in judged for decision in one.decisions]
+    open_ties = [bool(one.outline.facts.get(EVEN)) for one in judged if not one.decisions]
     return EvaluationCounts(
         examples=len(judged),
-        unjudged=sum(not one.decisions for one in judged),
+        unjudged=open_ties.count(False),
+        labeled_ties=open_ties.count(True),
         without_verdict=sum(bool(one.decisions) and not one.has_verdict for one in judged),
         marks=len(marks),
         right=results["right"],

@@ -9,7 +9,9 @@ from pydantic import ValidationError
 
 from tirjudge.http.protocol import parse_json, problem_of
 from tirjudge_harness.examples import Example
-from tirjudge_harness.items import InputError, JudgeItem, JudgeSettings, Task, numbered_lines, read_tasks
+from tirjudge_harness.items import JudgeItem, JudgeSettings, Task, numbered_lines, read_tasks
+from tirjudge_harness.own_data.mapping import ColumnMapping, GivenColumns
+from tirjudge_harness.own_data.rows import ROW
 from tirjudge_harness.row_files import is_row_file
 
 
@@ -22,35 +24,46 @@ class ItemFile:
     """Each invalid line or row with its reason."""
     meaning: list[str]
     """Lines that say how the columns are read. Empty: a file of items, whose fields have their own names."""
+    columns: ColumnMapping | None = None
+    """How the columns are read. None: a file of items."""
 
 
-def read_item_file(path: Path, *, settings: JudgeSettings) -> ItemFile:
+def read_item_file(
+    path: Path,
+    *,
+    settings: JudgeSettings,
+    given: GivenColumns | None = None,
+    columns: ColumnMapping | None = None,
+) -> ItemFile:
     """Read a file. Rows of `.csv`, `.tsv`, `.json` and `.parquet` files, and lines without `responses`, are read as
     `tirjudge bench run --data` reads them, but they need no label.
+
+    Args:
+        path: the file.
+        settings: settings of the requests.
+        given: columns that the user named. None: none.
+        columns: the mapping of an earlier run. None: the file has items, or the mapping is found.
 
     Raises:
         InputError: the file cannot be read, the meaning of a column is not clear, or no row is valid.
     """
-    if not is_row_file(path) or _has_items(path):
+    given = given or GivenColumns()
+    is_mapped = columns is not None or given != GivenColumns()
+    if not is_mapped and (not is_row_file(path) or _has_items(path)):
         tasks, bad = read_tasks(path, settings=settings)
         return ItemFile(tasks=tasks, problems=[f"{path}, line {one.number}: {one.problem}" for one in bad], meaning=[])
     from tirjudge_harness.own_data.loading import load_own
     from tirjudge_harness.own_data.preview import mapping_lines
 
-    try:
-        own = load_own(path, needs_labels=False)
-    except InputError as error:
-        if "-column" not in str(error):
-            raise
-        raise InputError(f"{error}. Only `tirjudge bench run --data` has these options") from error
+    own = load_own(path, given=given, columns=columns, needs_labels=False)
     tasks, problems = [], [str(row) for row in own.bad_rows]
     for one in own.examples:
         item = _item_of(one)
         try:
-            tasks.append(Task(item=item, request=settings.request(item)))
+            tasks.append(Task(item=item, request=settings.request(item), number=one.outline.facts[ROW]))
         except ValidationError as error:
             problems.append(f"{path}, {item.id}: {problem_of(error).message}")
-    return ItemFile(tasks=tasks, problems=problems, meaning=mapping_lines(own))
+    return ItemFile(tasks=tasks, problems=problems, meaning=mapping_lines(own), columns=own.columns)
 
 
 def is_item_file(name: str) -> bool:

@@ -76,6 +76,8 @@ class Task:
 
     item: JudgeItem
     request: JudgeRequest
+    number: int
+    """Number of the line or row in the file, counted from 1. A CSV header is not counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +171,7 @@ def read_tasks(path: Path, *, settings: JudgeSettings) -> tuple[list[Task], list
     for number, line in numbered_lines(path):
         try:
             item = _with_id(JudgeItem.model_validate(parse_json(line)), taken=line_of)
-            tasks.append(Task(item=item, request=settings.request(item)))
+            tasks.append(Task(item=item, request=settings.request(item), number=number))
         except ValidationError as error:
             bad.append(BadLine(number=number, problem=problem_of(error).message))
             continue

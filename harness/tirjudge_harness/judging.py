@@ -7,6 +7,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
+from typing import Any
 
 from rich.console import Console
 
@@ -15,12 +16,14 @@ from tirjudge.types import JudgeRequest, Judgment
 from tirjudge_harness.item_files import read_item_file
 from tirjudge_harness.items import JudgeSettings, Task, check_bad_rows
 from tirjudge_harness.judges import OpenJudge
-from tirjudge_harness.output import Output
+from tirjudge_harness.output import COLUMNS_KEY, Output
+from tirjudge_harness.own_data.mapping import GivenColumns
 from tirjudge_harness.pacing import Pace
 from tirjudge_harness.progress import RunProgress, print_some
 from tirjudge_harness.run_store import RunStopped
 from tirjudge_harness.runner import Runner, key_of, run_all
 from tirjudge_harness.summary import Summary, summarize
+from tirjudge_harness.verdict_table import is_table, judgments_of, write_table
 
 
 async def judge_file(
@@ -33,24 +36,28 @@ async def judge_file(
     concurrency: int,
     console: Console,
     max_error_rate: float | None = None,
+    columns: GivenColumns | None = None,
 ) -> Summary:
     """Judge the items of a file that are not in the output yet, and summarize the output.
 
     Args:
         path: input file.
-        out: output file, from which a run is resumed. None: lines go to standard output, and nothing is resumed.
+        out: output file, from which a run is resumed, or a table of verdicts (`.csv`) with the output file beside it. None:
+            lines go to standard output, and nothing is resumed.
         settings: settings for all items.
         opening: opens the judge.
         limit: maximum number of items, from the start of the file. None: all items.
         concurrency: maximum number of concurrent judgments.
         console: console for progress and invalid lines.
         max_error_rate: maximum share of invalid lines. None: `MAX_BAD_ROWS`.
+        columns: columns that the user named. They become part of the configuration. None: none.
 
     Raises:
         InputError: the input cannot be read, too many lines are invalid, or the output belongs to another run.
         RunStopped: the judge is unavailable, or the disk is full.
     """
-    read = read_item_file(path, settings=settings)
+    stored = judgments_of(out, source=path) if out is not None and is_table(out) else out
+    read = read_item_file(path, settings=settings, given=columns)
     every, bad = read.tasks, read.problems
     for line in read.meaning:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -58,13 +65,11 @@ async def judge_file(
     check_bad_rows(len(bad), num_valid=len(every), max_error_rate=max_error_rate)
     tasks = every[:limit]
     async with AsyncExitStack() as stack:
-        place = Path(stack.enter_context(TemporaryDirectory())) / "out.jsonl" if out is None else out
+        place = Path(stack.enter_context(TemporaryDirectory())) / "out.jsonl" if stored is None else stored
         opened = await stack.enter_async_context(opening)
-        configuration = {**settings.configuration, "model": opened.model, "fingerprint": opened.fingerprint}
-        if opened.format is not None:
-            configuration["format"] = opened.format
-        if opened.functions:
-            configuration["functions"] = dict(opened.functions)
+        configuration = {**settings.configuration, **_configuration_of(opened)}
+        if columns is not None and columns != GivenColumns() and read.columns is not None:
+            configuration[COLUMNS_KEY] = read.columns.model_dump(mode="json", exclude_defaults=True)
 
         def key(task: Task) -> str:
             return key_of(task.request, identity=opened.identity)
@@ -75,6 +80,8 @@ async def judge_file(
             started = perf_counter()
             async with RunProgress(len(tasks), console=console) as progress:
                 num_new = await _judge(tasks, runner=runner, output=output, progress=progress)
+            if out is not None and is_table(out):
+                write_table(out, tasks=tasks, lines=output.lines)
             return summarize(
                 [output.lines[task.item.id] for task in tasks if task.item.id in output.lines],
                 num_failed=progress.num_failed,
@@ -82,6 +89,16 @@ async def judge_file(
                 num_new=num_new,
                 elapsed_s=perf_counter() - started,
             )
+
+
+def _configuration_of(opened: OpenJudge) -> dict[str, Any]:
+    """Return the model, the format and the functions of a judge, for the configuration of an output file."""
+    configuration: dict[str, Any] = {"model": opened.model, "fingerprint": opened.fingerprint}
+    if opened.format is not None:
+        configuration["format"] = opened.format
+    if opened.functions:
+        configuration["functions"] = dict(opened.functions)
+    return configuration
 
 
 def _print_line(line: str) -> None:

@@ -20,6 +20,9 @@ from tirjudge_harness.items import InputError, ItemId, JudgeItem, Task
 from tirjudge_harness.run_store import RunStore, StoredModel, jsonl
 from tirjudge_harness.scoring import correctness
 
+COLUMNS_KEY = "columns"
+"""Key in the configuration of a run whose columns were named by options: the meaning of the columns."""
+
 
 class OutputRecord(StoredModel):
     """One finished item."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from tirjudge.durable import parse_lines, whole_lines
+from tirjudge.durable import StorageError, parse_lines, whole_lines
 from tirjudge.right import decisions_of
 from tirjudge.types import Judgment, Mode, is_none
 from tirjudge_harness.decisions import JudgedExample
@@ -299,9 +299,22 @@ def create_or_resume(path: Path, *, manifest: RunManifest, planned: Sequence[Pla
     Raises:
         StorageError: the folder holds another run.
     """
+    if (path / MANIFEST).exists():
+        _refuse_changed_rows(path, there=read_manifest(path).data, here=manifest.data)
     manifest = resume(path / MANIFEST, manifest, compared=compared_of) or manifest
     write_plan(path, manifest=manifest, planned=planned)
     return manifest
+
+
+def _refuse_changed_rows(path: Path, *, there: DataManifest, here: DataManifest) -> None:
+    """Raise StorageError if the same file or folder has other rows than at the start of the run."""
+    own = {"path": there.path, "limit": there.limit, "sources": there.sources}
+    if here.path is None or here.sha256 == there.sha256 or own != here.model_dump(include=set(own)):
+        return
+    counts = f"{there.num_examples} examples then, {here.num_examples} now"
+    raise StorageError(
+        f"{path}: {here.path} has changed since this run began ({counts}); give another --out, or restore the file"
+    )
 
 
 def write_plan(path: Path, *, manifest: RunManifest, planned: Sequence[PlannedExample]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from typing import Annotated
 
@@ -23,6 +24,8 @@ def serve(settings: ServerSettings) -> None:
         tirjudge serve --chat-url http://127.0.0.1:11434 --chat-model qwen3:8b          # Ollama
         tirjudge serve --chat-url https://api.openai.com/v1 --chat-model gpt-4.1-mini   # a hosted chat model
     """
+    if sys.stdout.isatty():
+        print("Loading the judge and starting the server ...", flush=True)
     from tirjudge_server.serving import serve_judge
     from tirjudge_server.telemetry.logs import JsonLines
     from tirjudge_web.process import bind, run

@@ -128,7 +128,7 @@ def show_judgment(judgment: Judgment, *, console: Console) -> None:
 def shown_as(order: Sequence[int]) -> str:
     """A sentence with the letter of each response in a rollout's prompt. Programs and their output use these letters."""
     names = (f"{label_of(index)} as {label_of(place)}" for place, index in enumerate(order))
-    return f"To cancel position bias, the judge is shown {', '.join(names)}."
+    return f"The order is drawn from the content: the judge sees {', '.join(names)}."
 
 
 def _show_rollout(rollout: RolloutRecord, *, console: Console) -> None:

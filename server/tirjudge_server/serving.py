@@ -96,7 +96,8 @@ async def _announce(service: JudgeService, *, url: str, listening: asyncio.Event
     await listening.wait()
     await service.readiness.wait()
     name = service.judge.profile.name
-    parts = f"model {name}, sandbox {service.isolation or NONE}"
+    records = "no records" if service.records is None else f"records in {service.records.database}"
+    parts = f"model {name}, sandbox {service.isolation or NONE}, {records}"
     print(f"tirjudge is ready at {url} ({parts}); playground for a browser: {url}/", flush=True)
 
 

@@ -56,8 +56,8 @@ def test_the_page_for_a_laptop_works_when_pasted(tmp_path: Path) -> None:
 def test_the_page_on_own_data_works_when_pasted(tmp_path: Path) -> None:
     done = pasted(START / "ten-minutes.md", folder=tmp_path)
     assert "accuracy" in done.stdout
-    assert "Shakespeare" in (tmp_path / "mine.csv").read_text()
-    assert "accuracy" in (tmp_path / "report.md").read_text()
+    assert "Shakespeare" in (tmp_path / "runs" / "first" / "mine.csv").read_text()
+    assert "accuracy" in (tmp_path / "runs" / "first" / "report.md").read_text()
 
 
 @pytest.mark.slow
@@ -85,10 +85,13 @@ def test_the_page_on_vllm_works_with_a_worker(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_first_request_of_the_readme_works_when_pasted(tmp_path: Path) -> None:
-    [block] = [block for block in blocks(ROOT / "README.md", "sh") if "tirjudge serve &" in block]
-    (tmp_path / "README.md").write_text(f"```sh\n{block}```\n")
+    first, second = (
+        block for block in blocks(ROOT / "README.md", "sh") if "tirjudge serve &" in block or "tirjudge judge" in block
+    )
+    (tmp_path / "README.md").write_text(f"```sh\n{first}{second}```\n")
     activate = tmp_path / ".venv" / "bin" / "activate"
     activate.parent.mkdir(parents=True)
     activate.touch()
     done = pasted(tmp_path / "README.md", folder=tmp_path)
     assert answer_in(done.stdout)["verdict"]["best"] == 0
+    assert "Verdict: response A is better" in done.stdout

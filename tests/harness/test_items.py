@@ -7,6 +7,7 @@ import pytest
 from tirjudge.types import Mode
 from tirjudge_harness.item_files import read_item_file
 from tirjudge_harness.items import InputError, JudgeSettings, read_tasks
+from tirjudge_harness.own_data.mapping import GivenColumns
 
 GOOD = {"id": "good", "prompt": "p", "responses": ["a", "b"]}
 
@@ -124,11 +125,20 @@ def test_own_columns_become_items_with_and_without_labels(
     assert read.meaning
 
 
-def test_options_for_columns_are_those_of_runs(tmp_path: Path) -> None:
+def test_unlabeled_rows_with_other_names_are_read_by_named_columns(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_text("prompt,first text,second text\np,x,y\n")
-    with pytest.raises(InputError, match=r"--response-column.*Only `tirjudge bench run --data` has these options"):
+    path.write_text("The task;first text;second text\np;x;y\n")
+    with pytest.raises(InputError, match="--response-column"):
         read_item_file(path, settings=JudgeSettings())
+    given = GivenColumns(prompt=("The task",), responses=("first text", "second text"))
+    (task,) = read_item_file(path, settings=JudgeSettings(), given=given).tasks
+    assert (task.item.prompt, task.item.responses, task.item.label, task.number) == ("p", ["x", "y"], None, 1)
+
+
+def test_named_columns_are_read_from_lines_with_responses_too(write_lines) -> None:
+    path = write_lines([{"question": "p", "prompt": "other", "responses": ["x", "y"]}])
+    given = GivenColumns(prompt=("question",), responses=("responses",))
+    assert read_item_file(path, settings=JudgeSettings(), given=given).tasks[0].item.prompt == "p"
 
 
 def test_an_invalid_row_of_own_columns_is_named(tmp_path: Path) -> None:

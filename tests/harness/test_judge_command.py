@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import signal
 import subprocess
@@ -50,6 +51,61 @@ def test_a_file_is_judged_and_summarized(command: Command, write_lines, pairs, t
     assert {line["id"] for line in lines} == {f"i{n}" for n in range(10)} | {"u"}
     assert summary["accuracy"] == sum(line["correct"] for line in lines if "correct" in line) / 10
     assert summary["no_verdict_rate"] == 1.0
+
+
+FOREIGN = "The task;old bot;new bot\nSay yes.;yes;no\nSay no.;no;\nSay red.;red;blue\n" + "Say it.;it;no\n" * 20
+"""Rows without labels under other names. The second one is invalid, and 19 of the last ones are duplicates."""
+
+
+@pytest.fixture
+def foreign(tmp_path: Path) -> list[str]:
+    """A file of such rows, with the options that name its columns."""
+    path = tmp_path / "foreign.csv"
+    path.write_text(FOREIGN)
+    columns = ["--prompt-column", "The task", "--response-column", "old bot", "--response-column", "new bot"]
+    return [str(path), *columns, "--max-error-rate", "1", "--tools", "off"]
+
+
+def test_a_table_has_the_best_response_of_each_row_and_is_resumed(
+    foreign: list[str], random_checkpoint: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "verdicts.csv"
+    judging = ["judge", *foreign, "--out", str(table), "--model", str(random_checkpoint)]
+    assert run_command([*judging, "--limit", "1"]).status == 0
+    done = run_command(judging)
+    assert done.status == 0, done.stderr
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert list(rows[0]) == ["row", "id", "best", "confidence", "basis", "scores"]
+    assert [row["row"] for row in rows] == ["1", "3", "4"]
+    assert {row["best"] for row in rows} <= {"A", "B"}
+    assert {(row["basis"], row["scores"]) for row in rows} == {("guessed", "")}
+    assert all(0 <= float(row["confidence"]) <= 1 for row in rows)
+    judgments = tmp_path / "verdicts.csv.jsonl"
+    assert sorted(ids_in(judgments)) == sorted(row["id"] for row in rows)
+    shown = run_command(["show", str(judgments), "--data", foreign[0], "--json"])
+    assert {one["prompt"] for one in json.loads(shown.stdout)} == {"Say yes.", "Say red.", "Say it."}, shown.stderr
+
+
+def test_scores_of_responses_are_in_the_table(foreign: list[str], random_checkpoint: Path, tmp_path: Path) -> None:
+    table = tmp_path / "verdicts.csv"
+    options = ["--out", str(table), "--mode", "pointwise", "--model", str(random_checkpoint)]
+    assert run_command(["judge", *foreign, *options]).status == 0
+    first = next(csv.DictReader(table.read_text().splitlines()))
+    assert [1 <= float(score) <= 10 for score in first["scores"].split()] == [True, True]
+
+
+def test_a_file_that_is_not_a_table_of_verdicts_is_not_overwritten(foreign: list[str], tmp_path: Path) -> None:
+    (tmp_path / "other.csv").write_text("a,b\n")
+    for out, says in ((foreign[0], "is the input"), (str(tmp_path / "other.csv"), "(other.csv.jsonl) do not")):
+        done = run_command(["judge", *foreign, "--out", out])
+        assert (done.status, says in done.stderr) == (2, True), done.stderr
+    assert Path(foreign[0]).read_text() == FOREIGN
+
+
+def test_options_for_columns_need_a_file_of_items(foreign: list[str]) -> None:
+    done = run_command(["judge", "Say yes.", foreign[0], *foreign[1:3]])
+    assert done.status == 2
+    assert "options for columns are only for a file of items; give --out FILE" in done.stderr
 
 
 def test_requirements_trade_coverage_and_are_part_of_the_configuration(

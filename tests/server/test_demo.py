@@ -13,7 +13,7 @@ from tests.judgments import build_judgment, build_verdict
 from tirjudge.client import AsyncClient
 from tirjudge.types import Mode
 from tirjudge_server.app import create_app
-from tirjudge_server.demo import REQUESTS, show_judgment, show_request, verdict_line
+from tirjudge_server.demo import REQUESTS, show_judgment, show_request, shown_as, verdict_line
 
 COUNTS = "Count commas.\n```python\nprint(response_a.count(','), response_b.count(','))\n```\n```output"
 
@@ -28,6 +28,10 @@ async def test_a_judgment_is_shown_with_program_output_and_verdict(make_service,
     shown = console.file.getvalue()
     for text in ("Do not use any commas.", "Count commas.", "response_a.count(',')", "output (ok)", "is best: A 0."):
         assert text in shown
+
+
+def test_the_order_of_a_rollout_is_described_without_a_claim_about_bias() -> None:
+    assert shown_as((1, 0)) == "The order is drawn from the content: the judge sees B as A, A as B."
 
 
 def test_demo_has_one_request_of_each_mode() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -19,7 +20,7 @@ import httpx2
 import pytest
 
 from tests.processes import descendants, is_alive
-from tests.servers import END_S, ServerProcess, run_command
+from tests.servers import END_S, TIRJUDGE, ServerProcess, run_command
 from tirjudge.errors import SandboxUnavailable, TirjudgeError
 from tirjudge.tools import TOOLS
 from tirjudge.tools.base import ToolKind
@@ -74,7 +75,8 @@ def error_of(process: subprocess.Popen[str]) -> tuple[int, str]:
 def test_signal_ends_server_quietly_and_leaves_no_process(serve: Serve, number: signal.Signals) -> None:
     server = serve()
     ready = (
-        r"tirjudge is ready at (http://127\.0\.0\.1:\d+) \(model random, sandbox \S+\); playground for a browser: \1/"
+        r"tirjudge is ready at (http://127\.0\.0\.1:\d+) \(model random, sandbox \S+, records in \S+/records\.db\); "
+        r"playground for a browser: \1/"
     )
     assert re.fullmatch(ready, server.ready_line)
     assert httpx2.post(f"{server.url}/v1/judge", json=BODY, timeout=60).status_code == 200
@@ -85,6 +87,30 @@ def test_signal_ends_server_quietly_and_leaves_no_process(serve: Serve, number: 
     assert server.stop(number) == ("", "")
     assert server.process.returncode == 0
     assert not [pid for pid in below if is_alive(pid)]
+
+
+def test_a_terminal_shows_at_once_that_the_server_starts(random_checkpoint: Path) -> None:
+    """Loading takes seconds. Programs that read standard output get the line of the ready server alone."""
+    ours, theirs = os.openpty()
+    command = [
+        *TIRJUDGE,
+        "serve",
+        "--model",
+        str(random_checkpoint),
+        "--port",
+        "0",
+        "--records",
+        "none",
+        "--files",
+        "none",
+    ]
+    with subprocess.Popen(command, stdout=theirs, stdin=subprocess.DEVNULL) as process, os.fdopen(ours) as terminal:
+        os.close(theirs)
+        try:
+            assert terminal.readline() == "Loading the judge and starting the server ...\n"
+            assert ", no records); " in terminal.readline()
+        finally:
+            process.terminate()
 
 
 def post_until_sigterm(server: ServerProcess) -> Any:

@@ -185,6 +185,12 @@ async def test_a_folder_without_runs_says_so(tmp_path: Path) -> None:
         assert "has no runs" in await text_of(client, "/ui/runs")
 
 
+async def test_a_run_without_an_index_says_how_to_make_one(tmp_path: Path) -> None:
+    write_pairs(tmp_path / "run", PAIRS[:1])
+    async with client_of(app_of(tmp_path)) as client:
+        assert "not indexed yet: open it once, or run <code>tirjudge bench index" in await text_of(client, "/ui/runs")
+
+
 async def test_a_reading_that_is_canceled_at_its_start_ends(tmp_path: Path) -> None:
     """As when the server ends: asyncio's own subprocesses wait forever if they are canceled while they start."""
     run = write_pairs(tmp_path / "run", PAIRS[:1])

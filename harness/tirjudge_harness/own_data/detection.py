@@ -15,6 +15,7 @@ from tirjudge_harness.neutral import is_neutral
 from tirjudge_harness.own_data.cells import Reply, is_empty, is_structured, replies_in
 from tirjudge_harness.own_data.labels import label_value, meanings_of, plain, rating_of
 from tirjudge_harness.own_data.mapping import TIE, ColumnMapping, GivenColumns, listed
+from tirjudge_harness.own_data.missing import example_options, missing
 
 PROMPTS = (
     "prompt", "question", "instruction", "query", "problem", "task", "input", "user_prompt", "user_input", "history",
@@ -123,6 +124,33 @@ class OwnTable:
         """Return the error for a file whose columns are not clear."""
         return InputError(f"{self.source}: {problem}; the columns are {listed(self.columns)}; {fix}")
 
+    def missing(self, given: GivenColumns, *, responses: Sequence[str] = (), has_label: bool) -> InputError:
+        """Return the error for columns that were not found, all of them, with an example of the options to add.
+
+        Args:
+            given: columns that the user named.
+            responses: the columns of the responses. Empty: they were not found.
+            has_label: whether the label was found, or is not needed.
+        """
+        has_prompt = bool(given.prompt or self.among(PROMPTS)) or _have_prompts(self, responses)
+        roles = {"responses": bool(responses), "prompt": has_prompt, "label": has_label}
+        known = {*given.used, *responses, *self.among((*PROMPTS, *LABELS, *RATINGS, *IDS, *SUBSETS, *REFERENCES))}
+        free = [column for column in self.filled.values() if column not in known]
+        labels = given.labels or self.among(LABELS)
+        label = labels[0] if has_label and len(labels) == 1 else None
+        options = example_options(self.rows, free, roles=roles, responses=responses, label=label)
+        fixes = {
+            "responses": "--response-column for each response, or --chosen-column and --rejected-column",
+            "prompt": "--prompt-column",
+            "label": "--label-column (repeat it if several raters labeled each row)",
+        }
+        fix = f"give {'; '.join(fixes[role] for role, is_found in roles.items() if not is_found)}"
+        if options:
+            fix += f"; for example {options}"
+        if not has_label:
+            fix += ". Without labels, `tirjudge judge FILE` gives verdicts"
+        return self.refusal(missing(roles), fix=fix)
+
     def check(self, given: GivenColumns) -> None:
         """Raise InputError if a given column does not exist."""
         single = {"--chosen-column": given.chosen, "--rejected-column": given.rejected, "--id-column": given.id}
@@ -194,15 +222,18 @@ def _layout(table: OwnTable, given: GivenColumns, *, needs_labels: bool) -> Colu
         raise table.refusal(
             f"several columns can be the responses: {listed([*numbered, *lists])}", fix="give --response-column"
         )
-    if not responses or (len(responses) > 1 and responses == tuple(single)):
+    if not responses:
+        has_label = not needs_labels or bool(given.labels or table.among((*LABELS, *RATINGS)))
+        raise table.missing(given, has_label=has_label)
+    if len(responses) > 1 and responses == tuple(single):
         raise table.refusal(
-            "no columns of responses found" if not responses else f"{listed(responses)} can each be the response",
+            f"{listed(responses)} can each be the response",
             fix="give --chosen-column and --rejected-column, or --response-column for each response and --label-column",
         )
     is_list = len(responses) == 1 and _longest(table, responses[0]) > 1
     is_rated = len(responses) == 1 and not is_list
     names = RATINGS if is_rated else LABELS
-    labels = given.labels or _found_labels(table, names, but=responses, needs_labels=needs_labels)
+    labels = given.labels or _found_labels(table, names, given=given, but=responses, needs_labels=needs_labels)
     return ColumnMapping(layout="rated" if is_rated else "labeled", responses=responses, labels=labels)
 
 
@@ -235,7 +266,9 @@ def _are_structured(cells: Iterable[Any]) -> bool:
     return bool(texts) and all(map(is_structured, texts))
 
 
-def _found_labels(table: OwnTable, names: Sequence[str], *, but: Sequence[str], needs_labels: bool) -> tuple[str, ...]:
+def _found_labels(
+    table: OwnTable, names: Sequence[str], *, given: GivenColumns, but: Sequence[str], needs_labels: bool
+) -> tuple[str, ...]:
     """Return the column of the labels, or one column per rater. Empty: not found, and not needed.
 
     Raises:
@@ -246,14 +279,15 @@ def _found_labels(table: OwnTable, names: Sequence[str], *, but: Sequence[str], 
     for name, column in table.filled.items():
         if column not in but and (match := _RATER.fullmatch(name)) is not None:
             families.setdefault(match[1], []).append(column)
-    raters = [columns for columns in families.values() if len(columns) > 1]
+    # A single `rater_1` is a label only if no other column is: labels of one person so far.
+    raters = [columns for columns in families.values() if len(columns) > 1 or not found]
     if len(found) + len(raters) != 1:
         if not needs_labels:
             return ()
-        candidates = [*found, *chain(*raters)]
-        problem = f"several columns can be the label: {listed(candidates)}" if candidates else "no label column found"
+        if not found and not raters:
+            raise table.missing(given, responses=but, has_label=False)
         raise table.refusal(
-            problem,
+            f"several columns can be the label: {listed([*found, *chain(*raters)])}",
             fix="give --label-column; repeat it if several raters labeled each row. Without labels, `tirjudge judge` gives "
             "verdicts",
         )
@@ -275,7 +309,7 @@ def _texts(table: OwnTable, given: GivenColumns, *, layout: ColumnMapping) -> di
         unique = [column for column in table.among(IDS) if column not in taken and _is_unique(table.rows, column)]
         id_column = unique[0] if unique else None
     return {
-        "prompt": given.prompt or _prompt(table, layout=layout),
+        "prompt": given.prompt or _prompt(table, given, layout=layout),
         "id": id_column,
         "subset": only("--subset-column", given.subset, SUBSETS),
         "reference": only("--reference-column", given.reference, REFERENCES),
@@ -307,13 +341,13 @@ def _models(table: OwnTable, given: GivenColumns, *, layout: ColumnMapping) -> t
     return found[0] if found else ()
 
 
-def _prompt(table: OwnTable, *, layout: ColumnMapping) -> tuple[str, ...]:
+def _prompt(table: OwnTable, given: GivenColumns, *, layout: ColumnMapping) -> tuple[str, ...]:
     columns = [name for name in (layout.chosen, layout.rejected, *layout.responses) if name is not None]
     if _have_prompts(table, columns):
         return ()
     found = [column for column in table.among(PROMPTS) if column not in layout.used]
     if not found:
-        raise table.refusal("no prompt column found", fix="give --prompt-column")
+        raise table.missing(given, responses=columns, has_label=True)
     if len(found) > 1 and plain(found[0]) != "prompt":
         raise table.refusal(
             f"several columns can be the prompt: {listed(found)}",

@@ -46,6 +46,12 @@ class GivenColumns:
     model_b: str | None = None
 
     @property
+    def used(self) -> list[str]:
+        """All given columns."""
+        single = (self.chosen, self.rejected, self.id, self.subset, self.reference, self.model_a, self.model_b)
+        return [*self.prompt, *self.responses, *self.labels, *(name for name in single if name is not None)]
+
+    @property
     def layout_options(self) -> list[str]:
         """The given options that determine the layout."""
         given = {"--chosen-column": self.chosen, "--rejected-column": self.rejected}

@@ -72,13 +72,14 @@ def _agreement(name: str, agreement: Agreement) -> TableRow:
 
 def _counted(evaluation: Evaluation) -> str:
     counts = evaluation.counts
-    forced = f"; {counts.forced} of {counts.decisions} decisions forced" if counts.forced else ""
+    more = f"; {counts.labeled_ties} labeled as a tie, not scored" if counts.labeled_ties else ""
+    more += f"; {counts.forced} of {counts.decisions} decisions forced" if counts.forced else ""
     if not counts.marks and not counts.missing:
         return (
             f"{counts.examples} examples without comparisons: {counts.with_verdict} with a verdict, "
-            f"{counts.without_verdict} without a verdict, {counts.unjudged} not judged{forced}"
+            f"{counts.without_verdict} without a verdict, {counts.unjudged} not judged{more}"
         )
     return (
         f"{counts.marks} comparisons of {counts.examples} examples: {counts.right} right, {counts.wrong} wrong, "
-        f"{counts.ties} ties, {counts.no_verdict} without a verdict; {counts.missing} missing{forced}"
+        f"{counts.ties} ties, {counts.no_verdict} without a verdict; {counts.missing} missing{more}"
     )

@@ -37,6 +37,7 @@ COLUMNS = (
 COUNTS = {
     "examples": "examples",
     "unjudged": "  not judged",
+    "labeled_ties": "  labeled as a tie, not judged",
     "without_verdict": "  judged without a verdict",
     "marks": "comparisons",
     "right": "  right",
@@ -197,9 +198,9 @@ def _counts(run: ScoredRun) -> Iterator[TableRow]:
     yield _count("invalid rows of the data", run.manifest.data.num_bad_rows)
     if run.manifest.data.columns is not None:
         yield _count("rows without a label", run.manifest.data.num_unlabeled)
-        yield _count(
-            "examples labeled as a tie, not scored", sum(bool(one.outline.facts.get(EVEN)) for one in run.examples)
-        )
+        num_ties = sum(bool(one.outline.facts.get(EVEN)) for one in run.examples)
+        if num_ties > run.counts.labeled_ties:
+            yield _count("examples labeled as a tie, not scored", num_ties)
 
 
 def _raters(run: ScoredRun) -> Iterator[TableRow]:
@@ -219,7 +220,10 @@ def _selective(found: VerdictRates) -> Iterator[TableRow]:
 
 
 def _verdicts(judged: list[JudgedExample]) -> Iterator[TableRow]:
+    """Yield the shares of verdicts that are not a choice. None if there are no such verdicts: the counts say so, too."""
     found = verdicts_of(judged)
+    if not any(share.value for share in (found.tied, found.no_verdict, found.forced, found.ties, found.abstained)):
+        return
     yield _share("decisions that name a tie", found.tied)
     yield _share("decisions without a verdict", found.no_verdict)
     yield _share("decisions forced", found.forced)
@@ -285,6 +289,8 @@ def _costs(judged: list[JudgedExample], *, prices: Prices | None) -> Iterator[Ta
         if spread is None:
             continue
         yield _row(f"{name}, all judgments", spread.total, unit=unit)
+        if not spread.total:
+            continue
         for what, value in (
             ("mean", spread.mean),
             ("median", spread.median),

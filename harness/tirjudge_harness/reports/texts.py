@@ -37,10 +37,16 @@ def texts_of(run: ScoredRun, *, data: Path | None) -> dict[str, Example]:
         return {one.outline.id: one for one in examples_of_rows(run.path, [one.outline for one in run.examples])}
     path = data or (None if run.manifest.data.path is None else Path(run.manifest.data.path))
     wanted = {one.outline.id for one in run.examples}
+    if path is not None and not path.exists():
+        where = "here" if path.is_absolute() else "in this folder"
+        raise InputError(
+            f"{path}: the rows of {run.path} are not {where}; give --data PATH, or --no-texts to leave prompts and responses "
+            "out"
+        )
     try:
         examples = _examples(run, path=path)
     except InputError as error:
-        raise InputError(f"{error}; give --no-texts for a log without prompts and responses") from error
+        raise InputError(f"{error}; give --data PATH, or --no-texts to leave prompts and responses out") from error
     found = [one for one in examples if one.outline.id in wanted]
     whole = run.manifest.shard is None
     if len(found) < len(wanted) or (whole and sha256_of(found) != run.manifest.data.sha256):

@@ -88,7 +88,7 @@ def show(
     if len(found) > len(shown):
         typer.echo(f"{len(shown)} of {len(found)} items; --limit shows more", err=True)
     elif not found:
-        typer.echo("no item meets the conditions", err=True)
+        typer.echo(f"no item meets the conditions{wanted.scored_of(items, source=path)}", err=True)
     elif texts and all(one.responses is None for one in shown):
         typer.echo(
             "prompts and responses are not stored in the run; give the file that was judged with --data", err=True

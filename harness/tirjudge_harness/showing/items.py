@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import Example
 from tirjudge_harness.item_files import read_item_file
 from tirjudge_harness.items import InputError, JudgeItem, JudgeSettings
-from tirjudge_harness.output import OutputRecord
+from tirjudge_harness.output import COLUMNS_KEY, OutputRecord
+from tirjudge_harness.own_data.mapping import ColumnMapping
 from tirjudge_harness.own_data.rows import RATING, ROW
 from tirjudge_harness.reports.scored import ScoredRun, run_folders, score_run
 from tirjudge_harness.reports.texts import texts_of
@@ -124,6 +125,13 @@ class ItemFilter:
             and (self.subset is None or one.subset == self.subset)
         ]
 
+    def scored_of(self, items: Sequence[ShownItem], *, source: Path) -> str:
+        """Return the end of the message that no item is left: the number of scored items. Empty without `wrong`."""
+        if not self.wrong:
+            return ""
+        num = sum(one.result is not None for one in replace(self, wrong=False).of(items, source=source))
+        return f": 0 of {num} scored items are wrong"
+
 
 def read_items(path: Path, *, data: Path | None, with_texts: bool = True) -> list[ShownItem]:
     """Read the items of a run folder, or of an output file of `tirjudge judge`.
@@ -190,7 +198,10 @@ def _of_output(path: Path, *, data: Path | None) -> list[ShownItem]:
         raise InputError(f"{path}: no line; give an output file of `tirjudge judge`")
     texts: dict[Any, JudgeItem] = {}
     if data is not None:
-        texts = {task.item.id: task.item for task in read_item_file(data, settings=JudgeSettings()).tasks}
+        columns = records[0].configuration.get(COLUMNS_KEY)
+        mapping = None if columns is None else ColumnMapping.model_validate(columns)
+        read = read_item_file(data, settings=JudgeSettings(), columns=mapping)
+        texts = {task.item.id: task.item for task in read.tasks}
     shown = []
     for record in {one.id: one for one in records}.values():
         item = texts.get(record.id)

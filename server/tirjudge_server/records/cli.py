@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -124,6 +125,8 @@ def labels(
 ) -> None:
     """Write the judgments that people labeled as rows of JSON, for `tirjudge bench run --data FILE.jsonl`.
 
+    The exit status is 1 if there are none; then no file is written.
+
     Examples:
         tirjudge records labels --output people.jsonl
         tirjudge records labels --by-person --output people.jsonl   # for the agreement of the people
@@ -133,7 +136,16 @@ def labels(
     from tirjudge_server.records.labels import labeled_rows
 
     with opened(records) as database:
-        lines = (json.dumps(row, ensure_ascii=False) for row in labeled_rows(database, by_person=by_person))
+        rows = labeled_rows(database, by_person=by_person)
+        first = next(rows, None)
+        if first is None:
+            typer.echo(
+                "tirjudge records labels: no judgment with a prompt and several responses has a label of a person; label "
+                "some at /ui/judgments",
+                err=True,
+            )
+            raise typer.Exit(1)
+        lines = (json.dumps(row, ensure_ascii=False) for row in chain([first], rows))
         if output is None:
             for line in lines:
                 typer.echo(line)

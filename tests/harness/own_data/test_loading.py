@@ -142,10 +142,10 @@ def test_given_columns_are_used(load: Load) -> None:
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ({"prompt": "p", "x": "a", "y": "b"}, "no columns of responses found; the columns are 'prompt', 'x', 'y'; give"),
+        ({"prompt": "p", "x": "a", "y": "b"}, "no columns of responses and no label column found; the columns are 'prompt'"),
         ({"text": "p", "chosen": "a", "rejected": "b"}, "no prompt column found; .* give --prompt-column"),
         ({"question": "p", "context": "c", "chosen": "a", "rejected": "b"}, "several columns can be the prompt: 'question'"),
-        ({"prompt": "p", "response_a": "a", "response_b": "b"}, "no label column found; .* give --label-column; repeat it"),
+        ({"prompt": "p", "response_a": "a", "response_b": "b"}, "no label column found; .* give --label-column .repeat it"),
         (PAIR | {"label": 1}, "several columns can be the label: 'label', 'winner'"),
         (PAIR | {"chosen": "c", "rejected": "d"}, "several columns can be the responses: 'chosen', 'rejected', 'response_a'"),
         (PAIR | {"answer_a": "c", "answer_b": "d"}, "several columns can be the responses: .*give --response-column"),
@@ -160,6 +160,29 @@ def test_given_columns_are_used(load: Load) -> None:
 def test_unclear_files_are_refused_with_the_columns_and_the_option(load: Load, row: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         load([row])
+
+
+def test_all_missing_columns_are_named_at_once_with_the_options_to_add(load: Load) -> None:
+    row = {"Customer request": "p", "Day": 3, "Old bot": "x", "New bot": "y", "Which": "old"}
+    others = [{"Customer request": name, "Old bot": f"old {name}", "New bot": f"new {name}"} for name in "qr"]
+    rows = [row, row | others[0] | {"Which": "unsure"}, row | others[1]]
+    prompt, responses = "--prompt-column 'Customer request'", "--response-column 'Old bot' --response-column 'New bot'"
+    values = "--label-value old=A --label-value 'unsure=.'"
+    label = f"--label-column Which {values}"
+    named: dict[str, Any] = {"prompt": ("Customer request",), "responses": ("Old bot", "New bot"), "labels": ("Which",)}
+    for names, says in (
+        (
+            (),
+            f"no columns of responses, no prompt column and no label column found.*example {prompt} {responses} {label}",
+        ),
+        (("prompt",), f"no columns of responses and no label column found.*example {responses} {label}"),
+        (("prompt", "responses"), f"no label column found.*example {label}"),
+        (("labels", "responses"), f"no prompt column found.*example {prompt} {values}"),
+    ):
+        with pytest.raises(InputError, match=says):
+            load(rows, **{name: named[name] for name in names})
+    own = load(rows, **named, label_values={"old": "A", "unsure": "tie"})
+    assert [one.outline.correct for one in own.examples] == [(0,), (), (0,)]
 
 
 @pytest.mark.parametrize(
@@ -227,6 +250,14 @@ def test_several_raters_are_found_and_their_majority_counts(load: Load) -> None:
     assert [one.outline.correct for one in own.examples] == [(0,), (), (1,)]
     assert [one.outline.facts["raters"] for one in own.examples] == [[0, 0, 1], [0, 1, None], [-1, 1, 1]]
     assert own.num_unlabeled == 1
+
+
+def test_the_labels_of_a_single_rater_are_found_unless_there_are_other_labels(load: Load) -> None:
+    row = {"prompt": "p", "response_a": "x", "response_b": "y", "rater_1": "B"}
+    assert load([row]).columns.labels == ("rater_1",)
+    assert load([row | {"winner": "A"}]).columns.labels == ("winner",)
+    with pytest.raises(InputError, match="several columns can be the label: 'rater_1', 'annotator_1'"):
+        load([row | {"annotator_1": "A"}])
 
 
 def test_ratings_are_read_and_several_raters_are_averaged(load: Load) -> None:

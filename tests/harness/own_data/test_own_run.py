@@ -57,6 +57,8 @@ def test_a_file_is_a_run_and_its_columns_are_printed_and_recorded(mine: Path, we
     assert "  label      rater_1, rater_2 (majority of the raters): 'a' = A, 'b' = B, 'tie' = tie" in done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
     assert lines[0] == ["mine.csv"]
+    assert "3 comparisons of 5 examples: " in done.stdout
+    assert " 0 missing; 2 labeled as a tie, not scored" in " ".join(done.stdout.split())
     assert (lines[2][0], lines[2][-1]) == ("accuracy", "3")
     columns = read_manifest(tmp_path / "weak").data.columns
     assert columns is not None
@@ -73,6 +75,20 @@ def test_a_run_is_resumed_and_not_continued_with_other_columns(mine: Path, weak:
     refused = run_command([*named, "--limit", "5", "--label-column", "rater_1"])
     assert refused.status == 2
     assert "data.columns.labels was" in refused.stderr
+
+
+def test_a_file_that_has_changed_since_the_run_began_is_refused_by_name(
+    mine: Path, weak: list[str], tmp_path: Path
+) -> None:
+    run = ["bench", "run", "--data", str(mine), *weak]
+    assert run_command(run).status == 0
+    with mine.open("a", encoding="utf-8", newline="") as file:
+        file.write("Say yes.,yes,no,A,A,plain\r\n")
+    refused = run_command(run)
+    assert refused.status == 2
+    assert f"{mine} has changed since this run began (5 examples then, 6 now); give another --out" in refused.stderr
+    assert "sha256" not in refused.stderr
+    assert run_command([*run, "--limit", "2"]).stderr.count("data.limit was null and is now 2") == 1
 
 
 def test_rows_whose_raters_disagree_are_not_judged_and_count_in_the_agreement(
@@ -148,6 +164,17 @@ def test_inspect_shows_the_columns_and_rows_without_judging(mine: Path) -> None:
     mine.write_text("prompt,x,y\np,a,b\n")
     refused = run_command(["bench", "inspect", str(mine)])
     assert (refused.status, refused.stderr.count("\n")) == (2, 1)
+
+
+def test_inspect_shows_the_valid_rows_if_too_many_are_invalid(mine: Path) -> None:
+    mine.write_text(ROWS + "Write a word.,,b,A,A,count\n")
+    shown = run_command(["bench", "inspect", str(mine)])
+    assert shown.status == 2
+    assert "  B (right)  the sky is blue." in shown.stdout.splitlines()
+    assert f"{mine}: row 6: response_a: the cell is empty" in shown.stdout.splitlines()
+    assert "1 of 6 rows are invalid, more than --max-error-rate 0.1" in shown.stderr
+    as_json = run_command(["bench", "inspect", str(mine), "--json"])
+    assert (as_json.status, json.loads(as_json.stdout)["num_bad_rows"]) == (2, 1)
 
 
 def test_ratings_have_rank_agreement(rated: Path, weak: list[str], tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_texts_are_read_from_the_data_of_the_run_by_default(make_run: MakeRun, r
     kept = {"path": str(rows), "sha256": sha256_in(rows)}
     assert set(texts_of(score_run(make_run(PAIRS, data=kept)), data=None)) == {"p1", "p2", "p3"}
     gone = {"path": str(rows.with_name("gone.jsonl"))}
-    with pytest.raises(InputError, match=r"gone.jsonl.*give --no-texts for a log without"):
+    with pytest.raises(InputError, match=r"gone.jsonl: the rows of .* are not here; give --data PATH, or --no-texts"):
         texts_of(score_run(make_run(PAIRS, folder="other", data=gone)), data=None)
 
 

@@ -72,6 +72,16 @@ def test_costs_are_totals_over_judgments(table: ReportTable) -> None:
     assert found["cost, all judgments"] == pytest.approx((1000 * 1 + 200 * 10) / 1e6)
 
 
+def test_quantiles_of_zeros_and_shares_without_such_a_verdict_are_left_out(
+    table: ReportTable, make_run: MakeRun
+) -> None:
+    rows = [row.entries[0].value for row in table.rows]
+    queue = rows.index("queue, all judgments")
+    assert rows[queue + 1] == "engine, all judgments"
+    assert "judgments that abstain" in rows  # one decision has no verdict
+    assert "judgments that abstain" not in values(run_table(score_run(make_run([Pair(id="a")]))))
+
+
 def test_money_is_left_out_without_prices(make_run: MakeRun) -> None:
     table = run_table(score_run(make_run([Pair(id="a")])), prices=Prices())
     assert "cost, all judgments" not in values(table)

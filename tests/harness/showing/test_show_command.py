@@ -114,7 +114,7 @@ async def test_texts_come_from_the_data_of_the_run(make_run, tmp_path: Path) -> 
     moved = (tmp_path / "rows.jsonl").rename(tmp_path / "moved.jsonl")
     refused = run_command(["show", str(folder)])
     assert refused.status == 2
-    assert "no such file or folder" in refused.stderr
+    assert f"rows.jsonl: the rows of {folder} are not here; give --data PATH, or --no-texts" in refused.stderr
     assert shown(folder, "--data", str(moved))[0]["prompt"] == "Say yes."
     assert [one["prompt"] for one in shown(folder, "--no-texts")] == [None] * 4
     moved.write_text(json.dumps(ROWS[0] | {"prompt": "Say it."}) + "\n")
@@ -156,6 +156,29 @@ def test_the_output_of_judge_is_shown_with_its_input(
     )
     missing = run_command(["show", str(tmp_path / "nothing")])
     assert (missing.status, missing.stderr.count("\n")) == (2, 1)
+
+
+def test_a_run_from_another_folder_says_which_option_gives_its_rows(
+    random_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own").mkdir()
+    monkeypatch.chdir(tmp_path / "own")
+    Path("mine.csv").write_text("prompt,chosen,rejected\nSay yes.,yes,no\nSay no.,no,yes\n")
+    judge = ["--mode", "pairwise", "--model", str(random_checkpoint), "--tools", "off"]
+    assert run_command(["bench", "run", "--data", "mine.csv", "--out", "run", *judge]).status == 0
+    monkeypatch.chdir(tmp_path)
+    refused = run_command(["show", "own/run"])
+    assert refused.status == 2
+    assert "mine.csv: the rows of own/run are not in this folder; give --data PATH, or --no-texts" in refused.stderr
+    assert [one["prompt"] for one in shown(Path("own/run"), "--data", "own/mine.csv")] == ["Say yes.", "Say no."]
+
+
+async def test_without_a_wrong_item_the_number_of_scored_items_is_printed(make_run) -> None:
+    """Of the two items about colors, one is a tie by its label and not scored."""
+    folder = await make_run(both_orders=True)
+    none_wrong = run_command(["show", str(folder), "--subset", "colors", "--wrong"])
+    assert none_wrong.stderr == "no item meets the conditions: 0 of 1 scored items are wrong\n"
+    assert run_command(["show", str(folder), "--forced"]).stderr == "no item meets the conditions\n"
 
 
 def test_wrong_needs_labels(write_lines, random_checkpoint: Path, tmp_path: Path) -> None:

@@ -73,6 +73,7 @@ def test_an_existing_key_is_added_once_and_not_printed(database: str, monkeypatc
         (["audit", "verify"], 0, "0 records are intact"),
         (["records", "migrate"], 0, "is up to date"),
         (["records", "erase", "jdg_x", "--field", "turns"], 2, "not on record"),
+        (["records", "labels"], 1, "has a label of a person; label some at /ui/judgments"),
         (["records", "prune", "--older-than", "1d"], 0, "0 judgments were erased"),
     ],
 )

@@ -1,0 +1,92 @@
+"""The error for a file in which a column was not found: all missing columns at once, with the options to add.
+
+The options name columns of the file by a guess from their order and values. They are an example in a message and never used.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from shlex import quote
+
+from tirjudge.types import label_of
+from tirjudge_harness.benchmark import Row
+from tirjudge_harness.own_data.labels import label_value, meanings_of, plain, rating_of
+
+MAX_LABELS = 6
+"""Maximum number of label values in an example."""
+
+UNKNOWN = "?"
+"""Meaning of a label value that the user has to fill in."""
+
+
+def missing(roles: Mapping[str, bool]) -> str:
+    """Return which columns were not found. `roles`: `responses`, `prompt` and `label` -> whether they were found."""
+    names = {"responses": "columns of responses", "prompt": "prompt column", "label": "label column"}
+    *most, last = [f"no {names[role]}" for role, is_found in roles.items() if not is_found]
+    return f"{', '.join(most)} and {last} found" if most else f"{last} found"
+
+
+def example_options(
+    rows: Sequence[Row],
+    columns: Sequence[str],
+    *,
+    roles: Mapping[str, bool],
+    responses: Sequence[str],
+    label: str | None,
+) -> str:
+    """Return the options that name the missing columns. Empty: the file has too few other columns.
+
+    Args:
+        rows: rows of the file.
+        columns: columns without a known meaning, in the order of the file.
+        roles: `responses`, `prompt` and `label` -> whether they were found, or are not needed.
+        responses: the columns of the responses, if they were found.
+        label: the column of the label, if it was found. None: it was not, or it is not needed.
+    """
+    free = list(columns)
+    options: list[str] = []
+    num_texts = (not roles["prompt"]) + 2 * (not roles["responses"])
+    if len(free) < num_texts + (not roles["label"]):
+        return ""
+    likely = None if roles["label"] else _likely_label(rows, free)
+    texts = [column for column in free if column != likely and not _are_numbers(rows, column)][:num_texts]
+    if len(texts) < num_texts:
+        return ""
+    if not roles["prompt"]:
+        options.append(f"--prompt-column {quote(texts.pop(0))}")
+    options += [f"--response-column {quote(column)}" for column in texts]
+    if likely is not None:
+        options.append(f"--label-column {quote(likely)}")
+    if (named := likely or label) is not None:
+        options += _label_values(rows, named, responses=texts or responses)
+    return " ".join(options)
+
+
+def _likely_label(rows: Sequence[Row], columns: Sequence[str]) -> str:
+    """Return the column with the fewest different values, but more than one. Of several, return the last one."""
+    numbers = {column: len({str(row.get(column)) for row in rows}) for column in columns}
+    return min(reversed(columns), key=lambda column: (numbers[column] == 1, numbers[column]))
+
+
+def _are_numbers(rows: Sequence[Row], column: str) -> bool:
+    return all(rating_of(str(row.get(column)), given={}) is not None for row in rows)
+
+
+def _label_values(rows: Sequence[Row], label: str, *, responses: Sequence[str]) -> Iterator[str]:
+    """Yield an option for each value of a label column whose meaning is not known."""
+    counted: Counter[str] = Counter()
+    for row in rows:
+        try:
+            value = label_value(row.get(label))
+        except ValueError:
+            return
+        counted.update([] if value is None else [value])
+    known = meanings_of(counted, columns=responses, num_responses=len(responses), label_column=label, given={})
+    unknown = [value for value in counted if value not in known]
+    if len(responses) < 2 or len(unknown) > MAX_LABELS:
+        return
+    for value in unknown:
+        named = [label_of(index) for index, name in enumerate(responses) if plain(value) in plain(name).split("_")]
+        meaning = named[0] if len(named) == 1 else UNKNOWN
+        yield f"--label-value {quote(f'{value}={meaning}')}"
