@@ -59,6 +59,8 @@ class Application:
     """The HTTP application."""
     service: JudgeService
     """The judge service behind the application."""
+    database: str | None
+    """The database of the records, without its password. None: nothing is recorded."""
 
 
 async def serve_judge(bound: socket.socket, *, settings: ServerSettings) -> None:
@@ -78,7 +80,7 @@ async def serve_judge(bound: socket.socket, *, settings: ServerSettings) -> None
     limits = ConnectionLimits(max_connections=settings.max_connections, header_s=settings.header_timeout_s)
     async with (
         open_application(settings) as opened,
-        background(_announce(opened.service, url=url, listening=listening)),
+        background(_announce(opened, url=url, listening=listening)),
     ):
         await serve_app(
             opened.app,
@@ -92,11 +94,12 @@ async def serve_judge(bound: socket.socket, *, settings: ServerSettings) -> None
         )
 
 
-async def _announce(service: JudgeService, *, url: str, listening: asyncio.Event) -> None:
+async def _announce(opened: Application, *, url: str, listening: asyncio.Event) -> None:
     await listening.wait()
+    service = opened.service
     await service.readiness.wait()
     name = service.judge.profile.name
-    records = "no records" if service.records is None else f"records in {service.records.database}"
+    records = "no records" if opened.database is None else f"records in {opened.database}"
     parts = f"model {name}, sandbox {service.isolation or NONE}, {records}"
     print(f"tirjudge is ready at {url} ({parts}); playground for a browser: {url}/", flush=True)
 
@@ -170,7 +173,7 @@ async def open_application(settings: ServerSettings) -> AsyncIterator[Applicatio
             runs=settings.runs,
             public_url=public_url,
         )
-        yield Application(app=app, service=service)
+        yield Application(app=app, service=service, database=None if records is None else str(records.database))
 
 
 def checked_public_url(given: str) -> str:
