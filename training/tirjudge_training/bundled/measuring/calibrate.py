@@ -130,7 +130,7 @@ def calibrate(
 ) -> None:
     """Fit the temperature of a checkpoint's label probabilities, and write it into its judge.json.
 
-    The items are pairs of the held-out writer, other ones than those of `tirjudge train measure`.
+    The items are pairs of the held-out writer. `tirjudge train measure` draws different ones.
 
     Examples:
         tirjudge train calibrate checkpoints/tiny
