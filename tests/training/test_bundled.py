@@ -1,7 +1,8 @@
 """The bundled judge: its verdicts depend on the output of its programs, and its files are consistent."""
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -123,12 +124,16 @@ def test_checkpoint_matches_the_prompts_and_the_loop() -> None:
     assert sum(file.stat().st_size for file in bundled_checkpoint().iterdir()) < 16_000_000
 
 
+def link_files(source: Path, folder: Path, *, without: Sequence[str]) -> None:
+    for file in source.iterdir():
+        if file.name not in without:
+            (folder / file.name).symlink_to(file)
+
+
 def test_card_is_generated_from_the_recorded_numbers(tmp_path) -> None:
     source = bundled_checkpoint()
     card = (source / "README.md").read_text(encoding="utf-8")
-    for file in source.iterdir():
-        if file.name != "README.md":
-            (tmp_path / file.name).symlink_to(file)
+    link_files(source, tmp_path, without=("README.md",))
     write_card(tmp_path)
     assert (tmp_path / "README.md").read_text(encoding="utf-8") == card
     parameters = json.loads((source / "training.json").read_text())["stages"][-1]["trained"]["num_parameters"]
@@ -137,9 +142,7 @@ def test_card_is_generated_from_the_recorded_numbers(tmp_path) -> None:
 
 def test_card_of_the_second_generation_says_that_it_guesses_evenly(tmp_path) -> None:
     source = bundled_checkpoint()
-    for file in source.iterdir():
-        if file.name not in ("README.md", "training.json"):
-            (tmp_path / file.name).symlink_to(file)
+    link_files(source, tmp_path, without=("README.md", "training.json"))
     training = json.loads((source / "training.json").read_text())
     for checked, words in ((None, "reads the parameters"), ({"nothing": 0.22}, "an even guess")):
         training["stages"][-1]["recipe"]["checked"] = checked
@@ -152,9 +155,7 @@ def test_card_of_the_second_generation_says_that_it_guesses_evenly(tmp_path) -> 
 
 def test_card_shows_coverage_and_the_accuracy_of_each_basis_if_they_are_recorded(tmp_path) -> None:
     source = bundled_checkpoint()
-    for file in source.iterdir():
-        if file.name not in ("README.md", "scores.json"):
-            (tmp_path / file.name).symlink_to(file)
+    link_files(source, tmp_path, without=("README.md", "scores.json"))
     scores = json.loads((source / "scores.json").read_text())
     items = [GradedItem(credit=credit, has_verdict=True, basis="reasoned") for credit in (1.0, 1.0, 0.0)]
     none = GradedItem(credit=0.0, has_verdict=False, basis=None)
@@ -175,9 +176,7 @@ def test_checkpoint_for_other_prompts_is_rejected(tmp_path, sha256: str) -> None
 
 def test_card_shows_real_rows_first_if_they_are_measured(tmp_path) -> None:
     source = bundled_checkpoint()
-    for file in source.iterdir():
-        if file.name not in ("README.md", "real_rows.json"):
-            (tmp_path / file.name).symlink_to(file)
+    link_files(source, tmp_path, without=("README.md", "real_rows.json"))
     write_card(tmp_path)
     assert "## Real rows" not in (tmp_path / "README.md").read_text(encoding="utf-8")
     (measured_set,) = sets_named(["ifeval-edits"])

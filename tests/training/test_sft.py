@@ -2,10 +2,12 @@
 
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from random import Random
 
 import pytest
 import torch
+import torch.distributed as dist
 from transformers import Qwen3ForCausalLM
 
 from tirjudge.types import Mode
@@ -14,6 +16,7 @@ from tirjudge_training.bundled.qwen3 import hidden_states
 from tirjudge_training.bundled.sft import (
     BundledRecipe,
     PromptKind,
+    SharedMuon,
     StepReport,
     batch_loss,
     batches_for_steps,
@@ -172,3 +175,26 @@ def test_two_workers_learn_and_losses_are_reproducible(vocabulary) -> None:
     assert len(first) == SMALL.num_steps
     assert first[-1] < 0.9 * first[0]
     assert losses() == pytest.approx(first, rel=1e-3)
+
+
+def test_shared_muon_takes_the_steps_of_torch_up_to_its_rounding(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(1)
+    shapes = ((48, 16), (16, 48), (16, 16))
+    ours, theirs = ([torch.nn.Parameter(torch.zeros(shape)) for shape in shapes] for _ in range(2))
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path / 'rendezvous'}", rank=0, world_size=1)
+    try:
+        optimizers = [
+            kind(matrices, lr=0.02, weight_decay=0.02, momentum=0.95)
+            for kind, matrices in ((SharedMuon, ours), (torch.optim.Muon, theirs))
+        ]
+        for _ in range(3):
+            for one, other in zip(ours, theirs, strict=True):
+                one.grad = torch.randn(one.shape, generator=generator)
+                other.grad = one.grad.clone()
+            for optimizer in optimizers:
+                optimizer.step()
+    finally:
+        dist.destroy_process_group()
+    for one, other in zip(ours, theirs, strict=True):
+        # The products of torch are in bfloat16, with three decimal digits.
+        assert float((one - other).detach().norm() / other.detach().norm()) < 0.03

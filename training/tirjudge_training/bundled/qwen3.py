@@ -60,7 +60,7 @@ def hidden_states(
 
 
 def _rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-    # F.rms_norm and its gradient take almost twice as long on a CPU.
+    # F.rms_norm and its gradient are slower on a CPU.
     scale = torch.rsqrt(torch.linalg.vecdot(x, x).float() / x.shape[-1] + eps)
     return x * scale[..., None].to(x.dtype) * weight.to(x.dtype)
 

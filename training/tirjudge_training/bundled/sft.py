@@ -410,7 +410,7 @@ def learning_rate(step: int, recipe: BundledRecipe) -> float:
 class SharedMuon(torch.optim.Muon):
     """Muon whose products are computed in float32 and shared by all workers.
 
-    torch's class computes them in bfloat16, which takes twice as long on processors without AMX. Each worker
+    torch's class computes them in bfloat16, which is slower on processors without AMX. Each worker
     orthogonalizes a part of the updates, and then all workers sum them.
     """
 
@@ -427,8 +427,11 @@ class SharedMuon(torch.optim.Muon):
                     state["momentum_buffer"] = torch.zeros_like(matrix.grad)
                 momentum = state["momentum_buffer"].lerp_(matrix.grad, 1 - group["momentum"])
                 update = matrix.grad.lerp(momentum, group["momentum"])
-                own = i % num_workers == rank
-                updates.append(orthogonalized(update, num_steps=group["ns_steps"]) if own else torch.zeros_like(update))
+                if i % num_workers == rank:
+                    update = orthogonalized(update, coefficients=group["ns_coefficients"], num_steps=group["ns_steps"])
+                else:
+                    update = torch.zeros_like(update)
+                updates.append(update)
             flat = torch.cat([update.flatten().cpu() for update in updates])
             dist.all_reduce(flat)
             for matrix, update in zip(matrices, flat.split([matrix.numel() for matrix in matrices]), strict=True):
@@ -437,10 +440,9 @@ class SharedMuon(torch.optim.Muon):
                 matrix.sub_(update.view_as(matrix).to(matrix.device), alpha=rate)
 
 
-def orthogonalized(matrix: torch.Tensor, *, num_steps: int) -> torch.Tensor:
-    """Return a matrix with its singular values moved close to 1, by Newton-Schulz iteration with the coefficients of
-    Muon."""
-    a, b, c = 3.4445, -4.7750, 2.0315
+def orthogonalized(matrix: torch.Tensor, *, coefficients: tuple[float, float, float], num_steps: int) -> torch.Tensor:
+    """Return a matrix with its singular values moved close to 1, by Newton-Schulz iteration."""
+    a, b, c = coefficients
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if tall else matrix
     x = x / x.norm().clamp(min=1e-7)

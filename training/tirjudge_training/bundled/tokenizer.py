@@ -51,9 +51,8 @@ SHARE_OF_PIECES = 0.57
 def train_copying_tokenizer(texts: Iterable[str], *, vocab_size: int, whole: Sequence[str] = TAGS) -> Tokenizer:
     """Train a byte-level BPE that divides a word in the same way with and without a blank before it.
 
-    A judge copies words of the prompt between quotation marks, where no blank precedes them. Usual tokenizers divide a third
-    of these words differently there. This one divides words without their blank, and joins the blank with the first piece
-    last.
+    A judge copies words of the prompt between quotation marks, where no blank precedes them. Usual tokenizers often divide
+    a word differently there. This one divides words without their blank, and joins the blank with the first piece last.
 
     Args:
         texts: texts to train on.
