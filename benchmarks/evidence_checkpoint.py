@@ -1,13 +1,14 @@
 """Train experimental checkpoints of the bundled kind whose programs query evidence, and measure them.
 
-    python -m benchmarks.evidence_checkpoint --out benchmarks/results/evidence_checkpoint.json
+    tirjudge train bundled --generation 1 --out runs/first
+    python -m benchmarks.evidence_checkpoint runs/first --out benchmarks/results/evidence_checkpoint.json
 
-The bundled judge is trained further on tasks of evidence: questions that tables, graphs and documents decide. The prompt has
-the lines of the functions. A tenth of the examples has no functions and no evidence, and a random verdict. All checkpoints
-share two stages, with the seeds 0 and 1: the first trains the choice of the lookup alone, the second whole programs. Each has
-a third stage with its own seed, from 2 on. So the seeds show the variation of the third stage and of the items, and not that
-of the shared stages. The judge is measured on ontologies that training never sees, with the evidence and without it. The
-checkpoints stay in `runs/evidence-checkpoint-SEED`; they are not the bundled one.
+A judge of the first generation is trained further on tasks of evidence: questions that tables, graphs and documents decide.
+The prompt has the lines of the functions. A tenth of the examples has no functions and no evidence, and a random verdict.
+All checkpoints share two stages, with the seeds 0 and 1: the first trains the choice of the lookup alone, the second whole
+programs. Each has a third stage with its own seed, from 2 on. So the seeds show the variation of the third stage and of the
+items, and not that of the shared stages. The judge is measured on ontologies that training never sees, with the evidence
+and without it. The checkpoints stay in `runs/evidence-checkpoint-SEED`; they are not the bundled one.
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ from benchmarks.reporting import Out, report
 from tirjudge.concurrency import map_concurrently
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge
-from tirjudge.model import bundled_checkpoint
 from tirjudge.profile import load_profile
 from tirjudge.statistics import wilson_interval
 from tirjudge.tools.functions import chosen_functions
@@ -205,6 +205,7 @@ def measure_once(checkpoint: Path, *, num_items: int, seed: int) -> list[dict[st
 
 
 def main(
+    parent: Annotated[Path, typer.Argument(help="Checkpoint of the first generation.")],
     plan_steps: Annotated[int, typer.Option(help="Training steps of the shared stage on the plans alone.")] = 150,
     common_steps: Annotated[int, typer.Option(help="Training steps of the shared stage on whole programs.")] = 130,
     steps: Annotated[int, typer.Option(help="Training steps of each checkpoint's own stage.")] = 100,
@@ -227,7 +228,7 @@ def main(
         return checkpoint.with_name(f"{checkpoint.name}-{seed}")
 
     trained = [
-        trained_stage(0, plan_steps, parent=bundled_checkpoint(), plan_alone=1.0, whole=0.0),
+        trained_stage(0, plan_steps, parent=parent, plan_alone=1.0, whole=0.0),
         trained_stage(1, common_steps, parent=folder_of(0), plan_alone=0.6, whole=0.2),
     ]
     measured: list[dict[str, Any]] = []

@@ -1,14 +1,15 @@
-"""Train the bundled judge on another model's vocabulary, and compare two readings of its verdicts.
+"""Train a judge of the first generation on another model's vocabulary, and compare two readings of its verdicts.
 
-    python benchmarks/qwen_vocabulary.py TOKENIZER JUDGE --out benchmarks/results/qwen_vocabulary.json
+    tirjudge train bundled --generation 1 --out runs/first
+    python benchmarks/qwen_vocabulary.py TOKENIZER JUDGE --parent runs/first --out benchmarks/results/qwen_vocabulary.json
 
 TOKENIZER is a folder with `tokenizer.json`, `chat_template.jinja` and `config.json` of a model, such as Qwen3. The tests of
 tests/families build one in `.pytest_cache/d/families`. JUDGE is the folder for the checkpoint; if it exists, it is only
 evaluated.
 
 The training computes with the tokens that occur in its data, with the loss over the complete vocabulary (see
-`tirjudge_training/bundled/vocabulary.py`). It starts with the layers of the bundled judge; the embedding of a token is
-the mean over the bundled tokenizer's tokens for its text. `--scratch` starts with random weights.
+`tirjudge_training/bundled/vocabulary.py`). With `--parent`, it starts with the layers of a judge of the first
+generation; the embedding of a token is the mean over that judge's tokens for its text.
 
 The evaluation uses the complete vocabulary. It judges one set of pairs twice: with probabilities of labels summed over
 all spellings, and with the probability of the token `A` after the token `>`, as if no token joined the two.
@@ -40,7 +41,6 @@ from tirjudge.calibration import Confidence, calibration_of
 from tirjudge.concurrency import map_concurrently
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge
-from tirjudge.model import bundled_checkpoint
 from tirjudge.profile import Profile, load_profile
 from tirjudge.tools.python import PythonTool
 from tirjudge.types import JudgeRequest, Judgment
@@ -85,13 +85,15 @@ def main(
     out: Out = None,
     steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = 700,
     items: Annotated[int, typer.Option(min=1, help="Held-out items per set.")] = 300,
-    scratch: Annotated[bool, typer.Option("--scratch", help="Start with random weights.")] = False,
+    parent: Annotated[
+        Path | None, typer.Option(help="Checkpoint of the first generation to start from. Default: random weights.")
+    ] = None,
 ) -> None:
     """Train and evaluate a judge on the vocabulary of another model."""
     trained: dict[str, Any] = {}
     if not judge.exists():
         recipe = replace(BundledRecipe(), num_steps=steps)
-        trained = train(tokenizer, judge, recipe=recipe, scratch=scratch)
+        trained = train(tokenizer, judge, recipe=recipe, parent=parent)
         (judge / "training.json").write_text(json.dumps(trained, indent=1) + "\n")
     else:
         trained = json.loads((judge / "training.json").read_text())
@@ -100,7 +102,7 @@ def main(
     result = {
         "training": trained,
         "sets": [asdict(score) | {"accuracy": score.accuracy} for score in scores],
-        "bundled": bundled_accuracies(),
+        "parent": None if parent is None else accuracies_of(parent),
         "readings": {
             name: asyncio.run(reading(engine, judge, num_items=items))
             for name, engine in (("all spellings", EmbeddedEngine), ("token after the opening", ReadsAfterOpening))
@@ -110,7 +112,7 @@ def main(
     report(result, out)
 
 
-def train(folder: Path, out: Path, *, recipe: BundledRecipe, scratch: bool) -> dict[str, Any]:
+def train(folder: Path, out: Path, *, recipe: BundledRecipe, parent: Path | None) -> dict[str, Any]:
     """Train a judge, and write its checkpoint with the complete vocabulary."""
     profile = replace_name(bundled_profile())
     complete = complete_vocabulary(folder)
@@ -118,7 +120,7 @@ def train(folder: Path, out: Path, *, recipe: BundledRecipe, scratch: bool) -> d
         complete, kept=frequent_ids(texts(complete, profile), tokenizer=complete.tokenizer, at_least=AT_LEAST)
     )
     print(f"{len(vocabulary.kept or ())} of {vocabulary.num_ids} tokens kept", file=sys.stderr)
-    start = None if scratch else bundled_start(vocabulary)
+    start = None if parent is None else start_of(vocabulary, parent=parent)
     reports: list[StepReport] = []
 
     def on_step(report: StepReport) -> None:
@@ -132,7 +134,7 @@ def train(folder: Path, out: Path, *, recipe: BundledRecipe, scratch: bool) -> d
     )
     save(model, vocabulary, folder, out, recipe=recipe, profile=profile)
     return {
-        "start": "random weights" if scratch else "layers of the bundled judge, embeddings averaged over its tokens",
+        "start": "random weights" if parent is None else "layers of the parent, embeddings averaged over its tokens",
         "recipe": asdict(recipe),
         "num_kept": len(vocabulary.kept or ()),
         "num_ids": vocabulary.num_ids,
@@ -167,10 +169,10 @@ def texts(vocabulary: TrainedVocabulary, profile: Profile) -> Iterator[tuple[str
     yield from ((character, True) for character in "0123456789")
 
 
-def bundled_start(vocabulary: TrainedVocabulary) -> dict[str, torch.Tensor]:
-    """Return the weights of the bundled judge with embeddings for another vocabulary."""
-    weights = {name: tensor.float() for name, tensor in load_file(bundled_checkpoint() / "model.safetensors").items()}
-    source = Tokenizer.from_file(str(bundled_checkpoint() / "tokenizer.json"))
+def start_of(vocabulary: TrainedVocabulary, *, parent: Path) -> dict[str, torch.Tensor]:
+    """Return the weights of a checkpoint with embeddings for another vocabulary."""
+    weights = {name: tensor.float() for name, tensor in load_file(parent / "model.safetensors").items()}
+    source = Tokenizer.from_file(str(parent / "tokenizer.json"))
     return weights | {EMBEDDING: mean_of_pieces(vocabulary, source=source, table=weights[EMBEDDING])}
 
 
@@ -232,9 +234,9 @@ async def reading(engine_class: type[EmbeddedEngine], checkpoint: Path, *, num_i
     }
 
 
-def bundled_accuracies() -> dict[str, float]:
-    """Return the accuracies of the bundled judge on the evaluated sets, from its scores."""
-    measured = json.loads((bundled_checkpoint() / "scores.json").read_text())["sets"]
+def accuracies_of(checkpoint: Path) -> dict[str, float]:
+    """Return the accuracies of a checkpoint on the evaluated sets, from its scores."""
+    measured = json.loads((checkpoint / "scores.json").read_text())["sets"]
     return {each["name"]: each["num_right"] / each["num_items"] for each in measured if each["name"] in SETS}
 
 

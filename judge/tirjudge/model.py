@@ -26,7 +26,7 @@ DECIDES_NOTHING = frozenset({"transformers_version", "dtype", "torch_dtype", "_n
 CHUNK_BYTES = 2**24
 """Read size for hashing weights."""
 
-MEASURED = frozenset({"measured.json", "real_rows.json", "scores.json", "training.json"})
+MEASURED = frozenset({"measured.json", "scores.json", "training.json"})
 """Checkpoint files about training and measured quality. They are not part of the fingerprint."""
 
 SERVED_SIZES = tuple(

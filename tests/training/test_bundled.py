@@ -176,7 +176,7 @@ def test_checkpoint_for_other_prompts_is_rejected(tmp_path, sha256: str) -> None
 
 def test_card_shows_real_rows_first_if_they_are_measured(tmp_path) -> None:
     source = bundled_checkpoint()
-    link_files(source, tmp_path, without=("README.md", "real_rows.json"))
+    link_files(source, tmp_path, without=("README.md", "measured.json"))
     write_card(tmp_path)
     assert "## Real rows" not in (tmp_path / "README.md").read_text(encoding="utf-8")
     (measured_set,) = sets_named(["ifeval-edits"])
@@ -192,7 +192,8 @@ def test_card_shows_real_rows_first_if_they_are_measured(tmp_path) -> None:
         )
         for credit, basis in graded
     ]  # fmt: skip
-    figures = {"limit": None, "sets": [figures_of(measured_set, judged, elapsed_s=2.0)]}
+    beside = [{"name": "first", "limit": 100, "accuracies": {"ifeval-edits": 0.69}}]
+    figures = {"limit": None, "beside": beside, "sets": [figures_of(measured_set, judged, elapsed_s=2.0)]}
     figures["sets"][0]["sameness"] = sameness([ShownChecks(item=item, lists=(("a",), ("a",), ("a",), ("b",)))])
     (tmp_path / "measured.json").write_text(json.dumps(figures))
     write_card(tmp_path)
@@ -201,6 +202,8 @@ def test_card_shows_real_rows_first_if_they_are_measured(tmp_path) -> None:
     # ECE: all choices have the confidence 0.9, half are right. Wilson's interval of 2 of 4 is 15.0 to 85.0 %.
     title = measured_set.title
     assert f"| {title} | 4 | 50.0 % | 15.0 % to 85.0 % | 75.0 % | 66.7 % | 0.400 | 100.0 % | 50.0 % | 100.0 % |" in card
+    assert "| 100.0 % | 69.0 % |\n" in card
+    assert "on at most 100 items per set" in " ".join(card.split())
     assert "| `punctuation:no_comma` | 4 | 75.0 % | 66.7 % |\n" in card
     # The 0 of the check is not in the prompt.
     assert f"| {title} | 100.0 % | - | - | - |\n" in card

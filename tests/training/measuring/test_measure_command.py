@@ -13,6 +13,7 @@ import pytest
 from tests.command_line import run_command
 from tirjudge.model import bundled_checkpoint
 from tirjudge_training.bundled.measuring.items import SETS, sets_named
+from tirjudge_training.bundled.measuring.report import figures_beside
 
 BOATS = ("Boats float because they push water aside.", "A boat is a small ship that floats on water.")
 
@@ -120,6 +121,11 @@ def test_one_set_is_measured(rows: Path, tmp_path: Path) -> None:
     (one,) = json.loads(out.read_text(encoding="utf-8"))["sets"]
     assert one["num_items"] == 3
     assert one["baselines"]["chance"] == 0.5
+    assert figures_beside(f"first={out}") == {
+        "name": "first",
+        "limit": None,
+        "accuracies": {"ifbench": one["accuracy"]},
+    }
 
 
 def test_sets_without_rows_are_skipped(rows: Path, tmp_path: Path) -> None:
@@ -137,6 +143,8 @@ def test_sets_without_rows_are_skipped(rows: Path, tmp_path: Path) -> None:
     [
         (("--only", "nonsense"), "no set is named 'nonsense'; the sets are writer,"),
         (("--rows", "missing"), "--rows missing: not a folder"),
+        (("--beside", "first"), "--beside first: expected NAME=FILE"),
+        (("--beside", "first=/dev/null"), "the file has no figures of `tirjudge train measure`"),
     ],
 )
 def test_mistakes_have_one_clear_line(options: tuple[str, ...], message: str, rows: Path) -> None:

@@ -26,15 +26,15 @@ accuracy.
 def write_card(checkpoint: Path) -> None:
     """Write README.md into a checkpoint folder, from its judge.json, training.json and scores.json.
 
-    Figures on real rows come first. They are in measured.json, which `tirjudge train measure` writes, or in the older
-    real_rows.json. Without both, the card has none.
+    Figures on real rows come first. They are in measured.json, which `tirjudge train measure` writes. Without it, the card
+    has none.
 
     Raises:
         FileNotFoundError: judge.json, training.json or scores.json is missing.
     """
     stages, scores = _read(checkpoint / "training.json")["stages"], _read(checkpoint / "scores.json")
     recipe, trained, profile = stages[-1]["recipe"], stages[-1]["trained"], _read(checkpoint / "judge.json")
-    measured, real_rows = checkpoint / "measured.json", checkpoint / "real_rows.json"
+    measured = checkpoint / "measured.json"
     architecture = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "vocab_size")
     parameters = trained["num_parameters"] / 1e6
     about = _template("card_first.md" if recipe.get("checked") is None else "card_second.md")
@@ -50,17 +50,12 @@ def write_card(checkpoint: Path) -> None:
         synthetic_rows="".join(map(_score_row, scores["sets"])),
         selective=_selective(scores["sets"]),
         measured=measured_section(_read(measured)) if measured.exists() else "",
-        real_rows=_older_rows(_read(real_rows)) if real_rows.exists() and not measured.exists() else "",
     )
     (checkpoint / "README.md").write_text(text, encoding="utf-8")
 
 
 def _template(name: str) -> str:
     return resources.files("tirjudge_training.bundled").joinpath(name).read_text(encoding="utf-8")
-
-
-def _older_rows(rows: Sequence[Mapping[str, Any]]) -> str:
-    return _template("card_real_rows.md").format(real_rows="".join(map(_real_row, rows)))
 
 
 def _read(path: Path) -> Any:
@@ -101,19 +96,6 @@ def _selective_row(score: Mapping[str, Any]) -> str:
     )
     accuracy = percent(found["accuracy"])
     return table_row(score["name"], percent(found["coverage"]), accuracy, *cells)
-
-
-def _real_row(row: Mapping[str, Any]) -> str:
-    return table_row(
-        row["file"],
-        row["holds"],
-        str(row["num_scored"]),
-        *_accuracy(row["num_right"], row["num_scored"]),
-        percent(row["chance"]),
-        percent(row["tool_use_rate"]),
-        percent(row["code_error_rate"], digits=2),
-        percent(row["no_verdict_rate"], digits=2),
-    )
 
 
 def _accuracy(right: float, items: int) -> Sequence[str]:

@@ -15,6 +15,12 @@ KINDS_OF = "ifeval-edits"
 MAX_WORST_SHOWN = 5
 """Number of worst rows that the card names for each set."""
 
+_SETS = (
+    "set", "items", "accuracy", "95 % interval", "checked", "accuracy if checked", "ECE", "sure", "chance", "patterns",
+    "asked checks",
+)  # fmt: skip
+"""Heads of the first table. Those of other checkpoints follow."""
+
 _SILENCE = """\
 Nothing can be checked on the following sets, so the judge should not be sure.
 
@@ -45,10 +51,12 @@ def measured_section(figures: Mapping[str, Any]) -> str:
     template = resources.files("tirjudge_training.bundled.measuring").joinpath("card_section.md")
     sets: Sequence[Mapping[str, Any]] = figures["sets"]
     silent = [one for one in sets if one["kind"] == "silence"]
+    beside: Sequence[Mapping[str, Any]] = figures.get("beside", ())
     return template.read_text(encoding="utf-8").format(
         full_score=FULL_SCORE,
         limit="" if figures["limit"] is None else f", at most {figures['limit']} items per set",
-        sets="".join(_set_row(one) for one in sets if one["kind"] != "silence"),
+        sets=_sets([one for one in sets if one["kind"] != "silence"], beside),
+        beside="".join(map(_beside, beside)),
         silence=_SILENCE + "".join(map(_silent_row, silent)) if silent else "",
         checks=_table(_CHECKS, [_checks_row(one) for one in sets if "checks" in one and one["kind"] == "best"]),
         kinds=_table(_KINDS, [_kind_row(kind) for one in sets if one["name"] == KINDS_OF for kind in one["groups"]]),
@@ -62,7 +70,18 @@ def _table(head: str, rows: Sequence[str]) -> str:
     return head + "".join(rows) if rows else ""
 
 
-def _set_row(one: Mapping[str, Any]) -> str:
+def _sets(sets: Sequence[Mapping[str, Any]], beside: Sequence[Mapping[str, Any]]) -> str:
+    heads = [*_SETS, *(other["name"] for other in beside)]
+    rule = "|" + "---|" * len(heads) + "\n"
+    return table_row(*heads) + rule + "".join(_set_row(one, beside) for one in sets)
+
+
+def _beside(other: Mapping[str, Any]) -> str:
+    items = "all items" if other["limit"] is None else f"at most {other['limit']} items per set"
+    return f' "{other["name"].capitalize()}" is the accuracy of another checkpoint, on {items}.'
+
+
+def _set_row(one: Mapping[str, Any], beside: Sequence[Mapping[str, Any]]) -> str:
     low, high = one["interval"]
     baselines = one["baselines"]
     return table_row(
@@ -77,6 +96,7 @@ def _set_row(one: Mapping[str, Any]) -> str:
         percent(baselines.get("chance", baselines.get("always_yes"))),
         percent(baselines["patterns"]),
         percent(baselines.get("asked_checks")),
+        *(percent(other["accuracies"].get(one["name"])) for other in beside),
     )
 
 

@@ -28,6 +28,10 @@ def measure(
         bool, typer.Option(help="Compare the checks for all ways to show the responses of a pair.")
     ] = True,
     contamination: Annotated[bool, typer.Option(help="Compare the training texts with the benchmarks.")] = True,
+    beside: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=FILE: figures of another checkpoint, for a column of the card; repeatable."),
+    ] = None,
     json_output: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Measure a checkpoint on the held-out writer's prompts and on real rows.
@@ -37,13 +41,14 @@ def measure(
     Examples:
         tirjudge train measure checkpoints/tiny --rows rows --limit 100
         tirjudge train measure checkpoints/tiny --rows rows --out figures.json --only ifeval-edits --items items.jsonl
+        tirjudge train measure checkpoints/tiny --rows rows --beside "first generation=first.json"
     """
     console = Console(stderr=True)
     console.print(f"measuring {checkpoint}", soft_wrap=True)
     try:
         target = out or checkpoint / "measured.json"
         figures = _measured(checkpoint, rows, out=target, only=only or [], limit=limit, items=items, sameness=sameness,
-                            contamination=contamination, console=console)  # fmt: skip
+                            contamination=contamination, beside=beside or [], console=console)  # fmt: skip
         if out is None:
             from tirjudge_training.bundled.card import write_card
 
@@ -68,10 +73,11 @@ def _measured(
     items: Path | None,
     sameness: bool,
     contamination: bool,
+    beside: list[str],
     console: Console,
 ) -> dict[str, Any]:
     from tirjudge_training.bundled.measuring.items import sets_named
-    from tirjudge_training.bundled.measuring.report import MeasurementPlan, measure_checkpoint_on_rows
+    from tirjudge_training.bundled.measuring.report import MeasurementPlan, figures_beside, measure_checkpoint_on_rows
 
     if not rows.is_dir():
         raise ValueError(f"--rows {rows}: not a folder")
@@ -82,6 +88,7 @@ def _measured(
         sameness=sameness,
         contamination=contamination,
         limit=limit,
+        beside=[figures_beside(option) for option in beside],
     )
     return measure_checkpoint_on_rows(plan, on_item=progress_of(console), out=out, items_file=items)
 

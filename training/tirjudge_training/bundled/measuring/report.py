@@ -47,6 +47,29 @@ class MeasurementPlan:
     """Whether to compare the training texts with the benchmarks."""
     limit: int | None
     """Maximum number of items of a set. None: all."""
+    beside: Sequence[Mapping[str, Any]] = ()
+    """Accuracies of other checkpoints, for columns of the card (`figures_beside`)."""
+
+
+def figures_beside(option: str) -> dict[str, Any]:
+    """Return the accuracies of another checkpoint.
+
+    Args:
+        option: `NAME=FILE`: the head of the column, and a file of figures that `tirjudge train measure` wrote.
+
+    Raises:
+        ValueError: the option has no name or no file, or the file has no such figures.
+        OSError: the file cannot be read.
+    """
+    name, is_pair, file = option.partition("=")
+    if not (name and is_pair and file):
+        raise ValueError(f"--beside {option}: expected NAME=FILE, such as 'first generation=first.json'")
+    try:
+        figures = json.loads(Path(file).read_text(encoding="utf-8"))
+        accuracies = {one["name"]: one["accuracy"] for one in figures["sets"]}
+        return {"name": name, "limit": figures["limit"], "accuracies": accuracies}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"--beside {option}: the file has no figures of `tirjudge train measure`") from error
 
 
 def measure_checkpoint_on_rows(
@@ -73,6 +96,7 @@ def measure_checkpoint_on_rows(
         "seed": SEED,
         "limit": plan.limit,
         "machine": platform.machine(),
+        "beside": list(plan.beside),
         "skipped": [],
         "sets": [],
     }
