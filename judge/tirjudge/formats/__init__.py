@@ -12,7 +12,8 @@ FORMATS: Kinds[Format] = Kinds("tirjudge.formats", what="format")
 """Installed formats, by name and version, such as `tirjudge/1`."""
 
 FIRST_FORMAT = "tirjudge/1"
-"""Format of the bundled judge, and of all checkpoints, records and runs that were made before formats had names."""
+"""Format of the first generation of the bundled judge, and of all checkpoints, records and runs from before formats had
+names."""
 
 DEFAULT_FORMAT = "tirjudge/2"
 """Format of a model whose checkpoint names none."""

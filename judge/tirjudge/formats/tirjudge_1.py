@@ -1,4 +1,4 @@
-"""The format `tirjudge/1`, on which the bundled judge is trained.
+"""The format `tirjudge/1`, on which the first generation of the bundled judge was trained.
 
 All prompt and observation texts are frozen byte for byte, because trained judges depend on them. A change requires a
 new format version in a new module. In the shown texts, all fences, all tags of the format and the control tokens of all
