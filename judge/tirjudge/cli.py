@@ -111,4 +111,4 @@ def missing_module(error: ModuleNotFoundError, *, command: str) -> str:
     if not extras:
         return f"tirjudge {command} cannot be loaded: {error}"
     extra = command if command in extras else extras[0]
-    return f"tirjudge {command} needs: pip install 'tirjudge[{extra}]'"
+    return f"tirjudge {command} needs the module {error.name}: pip install 'tirjudge[{extra}]'"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import traceback
 
 import pytest
 
@@ -73,8 +74,13 @@ def test_a_refused_connection_is_an_exception_of_its_own(connect_retry_s: float)
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
         pauses: list[float] = []
         refused = pytest.raises(ServerNotListening, match=f"{url} cannot be reached: connection refused")
-        with Client(url, max_attempts=1, connect_retry_s=connect_retry_s) as client, on_retry(pauses.append), refused:
+        with (
+            Client(url, max_attempts=1, connect_retry_s=connect_retry_s) as client,
+            on_retry(pauses.append),
+            refused as raised,
+        ):
             client.judge(ONE)
+    assert "httpx" not in "".join(traceback.format_exception(raised.value)).replace(__file__, "")
     assert bool(pauses) == bool(connect_retry_s)
     assert sum(pauses) <= connect_retry_s
 

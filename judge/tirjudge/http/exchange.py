@@ -166,7 +166,7 @@ class HTTPExchange:
             ServerNotListening: every connection was refused for `connect_retry_s`.
         """
         if isinstance(error, httpx2.ConnectError) and is_refused(error):
-            return self._pause_after_refusal(error)
+            return self._pause_after_refusal()
         self._refused_since = None
         if isinstance(error, UNREACHED + BROKEN):
             how = "cannot be reached" if isinstance(error, UNREACHED) else "closed the connection"
@@ -226,7 +226,7 @@ class HTTPExchange:
             raise failure_of(event.error)
         return event
 
-    def _pause_after_refusal(self, error: httpx2.RequestError) -> float:
+    def _pause_after_refusal(self) -> float:
         """Return the pause before the next attempt, in seconds: at most a quarter of `connect_retry_s`.
 
         Raises:
@@ -240,7 +240,7 @@ class HTTPExchange:
         failure = ServerNotListening(
             f"{self.base_url} cannot be reached: connection refused{tried}; start the server there, or check the URL"
         )
-        failure.__cause__ = error
+        failure.__suppress_context__ = True  # the message says all; the trace of the HTTP client is fifty lines
         if tried_s >= self._connect_retry_s:
             raise failure
         return self._pause(failure, longest_s=min(self._connect_retry_s / 4, self._connect_retry_s - tried_s))

@@ -10,9 +10,11 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
+from enum import EnumType
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, Field, ValidationError
+from pydantic.fields import FieldInfo
 
 from tirjudge.types import JudgeRequest, Judgment, Mode, TurnRecord, Wire
 
@@ -274,7 +276,9 @@ def problem_of(error: ValidationError, *, model: type[BaseModel] = JudgeRequest)
     name = ".".join(param)
     known = list(_fields_at(param[:-1], model=model))
     if kind == "missing":
-        message = f"{name}: not given; this field has no default"
+        choices = _choices_of(param, model=model)
+        expected = f"expected: {' or '.join(choices)}" if choices else "this field has no default"
+        message = f"{name}: not given; {expected}"
         unknown = [path[-1] for path in _unknown_fields(errors) if path[:-1] == param[:-1]][:MAX_NAMED]
         given = f"; unknown fields given: {', '.join(unknown)}" if unknown else ""
         return invalid(message + given, param=name, code="missing")
@@ -313,9 +317,15 @@ def invalid(message: str, *, param: str | None, code: str) -> Problem:
     return Problem(message=message, type="invalid_request_error", param=param, code=code)
 
 
-def _fields_at(path: tuple[str, ...], *, model: type[BaseModel]) -> Iterable[str]:
-    """Return the field names of the object at a path inside a model. The path may contain list indexes and dict
-    keys."""
+def _choices_of(path: tuple[str, ...], *, model: type[BaseModel]) -> list[str]:
+    """Return the values of the field at a path, if it is an enumeration; otherwise an empty list."""
+    field = _fields_at(path[:-1], model=model).get(path[-1])
+    annotation = None if field is None else field.annotation
+    return [each.value for each in annotation] if isinstance(annotation, EnumType) else []
+
+
+def _fields_at(path: tuple[str, ...], *, model: type[BaseModel]) -> Mapping[str, FieldInfo]:
+    """Return the fields of the object at a path inside a model. The path may contain list indexes and dict keys."""
     for part in path:
         if part in model.model_fields:
             model = next(_models_in(model.model_fields[part].annotation), model)
