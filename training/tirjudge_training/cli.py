@@ -75,7 +75,7 @@ def bundled(
             max=2,
             help="1: trained on templates. 2: trained on written sentences.",
         ),
-    ] = 1,
+    ] = 2,
     seed: Annotated[int, typer.Option(help="Seed of data, order and weights.")] = 1,
     steps: Annotated[
         int | None, typer.Option(help="Optimizer steps of the first stage. The second stage has a fifth as many.")
@@ -97,7 +97,7 @@ def bundled(
 
     Examples:
         tirjudge train bundled --out checkpoints/tiny --workers 2
-        tirjudge train bundled --generation 2 --out checkpoints/second
+        tirjudge train bundled --generation 1 --out checkpoints/first
     """
     if any(os.environ.get(name) != value for name, value in _ENVIRONMENT.items()):
         os.environ.update(_ENVIRONMENT)
