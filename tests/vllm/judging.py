@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.vllm.server import BLOCK_TOKENS
 from tirjudge.engines.base import BaseEngine, Engine, EngineFacts, Tokenizer
 from tirjudge.judge import Judge
 from tirjudge.model import bundled_checkpoint
@@ -101,7 +102,7 @@ class PrefixHits:
     """Hits in the prefix cache for tokens of earlier requests of the same rollout."""
 
     sent_again: int
-    """Number of prompt tokens that an earlier request of the rollout had sent or received."""
+    """Number of prompt tokens that an earlier request of the rollout had sent or received, in whole blocks of the cache."""
     found: int
     """Number of these tokens that were in the cache."""
 
@@ -116,7 +117,7 @@ def prefix_hits(recorded: Recorded) -> PrefixHits:
     for requests in recorded.rollouts().values():
         before: tuple[int, ...] = ()
         for asked in requests:
-            known = common_prefix(before, asked.prompt_ids)
+            known = common_prefix(before, asked.prompt_ids) // BLOCK_TOKENS * BLOCK_TOKENS
             sent_again += known
             found += min(known, asked.completion.num_cached)
             sequence = asked.prompt_ids + asked.completion.token_ids

@@ -134,5 +134,5 @@ async def test_judgments_equal_those_of_the_embedded_engine_and_later_turns_are_
     assert sum(one.verdict.best != other.verdict.best for one, other in zip(found, expected, strict=True)) <= 1
     assert hits == sum(asked.completion.num_cached for asked in recorded.asked)
     later = prefix_hits(recorded)
-    assert later.sent_again > 10_000
+    assert later.sent_again > 5_000
     assert later.share >= 0.9
