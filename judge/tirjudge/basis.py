@@ -2,7 +2,7 @@
 
     guessed    forced, or the top label is hardly more probable than chance
     checked    the last program ended ok without executing the text of a response in its own process, and the CHECK line
-               that it printed last implies the verdict
+               that it printed last implies the verdict; the model was sure of its programs, if its profile requires that
     reasoned   every other verdict
 
 The CHECK line is the last line of a program's output: `CHECK {"A": 3, "B": 5}`, one number or boolean per label. For a
@@ -51,7 +51,7 @@ def basis_of(rollout: Rollout, *, mode: Mode, num_shown: int | None = None) -> B
     probabilities = rollout.label_probabilities
     if rollout.forced or (probabilities and max(probabilities.values()) < 1 / len(probabilities) + MARGIN):
         return "guessed"
-    stdout = _last_output(rollout)
+    stdout = None if rollout.is_unsure else _last_output(rollout)
     if stdout is None:
         return "reasoned"
     if mode is Mode.POINTWISE:

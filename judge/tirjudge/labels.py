@@ -65,6 +65,24 @@ def tempered(logprobs: Mapping[str, float], *, temperature: float) -> dict[str, 
     return {label: logprob + shift for label, logprob in scaled.items()}
 
 
+def mixed_with_even(logprobs: Mapping[str, float], *, weight: float) -> dict[str, float]:
+    """Return label -> log-probability after mixing with equal probabilities. The total probability stays the same.
+
+    Args:
+        logprobs: label -> log-probability.
+        weight: weight of these probabilities, from 0 to 1. The equal ones have the rest.
+
+    >>> unsure = mixed_with_even({"A": math.log(0.8), "B": -math.inf}, weight=0.5)
+    >>> {label: round(math.exp(logprob), 3) for label, logprob in unsure.items()}
+    {'A': 0.6, 'B': 0.2}
+    """
+    if weight == 1 or not logprobs:
+        return dict(logprobs)
+    even = (1 - weight) * math.exp(_log_sum(logprobs.values())) / len(logprobs)
+    mixed = {label: weight * math.exp(logprob) + even for label, logprob in logprobs.items()}
+    return {label: math.log(each) if each else -math.inf for label, each in mixed.items()}
+
+
 def _log_sum(logprobs: Collection[float]) -> float:
     top = max(logprobs)
     return top + math.log(math.fsum(math.exp(logprob - top) for logprob in logprobs))

@@ -19,7 +19,7 @@ from tirjudge.engines.base import Engine, Tokenizer
 from tirjudge.errors import PromptTooLong
 from tirjudge.formats.base import Forcing, Format, FoundVerdict
 from tirjudge.formats.texts import cut
-from tirjudge.labels import LabelPlace, place_of_labels, tempered
+from tirjudge.labels import LabelPlace, mixed_with_even, place_of_labels, tempered
 from tirjudge.profile import Profile
 from tirjudge.thoughts import Thinking, ThoughtTags, thinking_after
 from tirjudge.tools.base import Tool, ToolContext
@@ -97,7 +97,7 @@ async def run_rollout(prompt_ids: Sequence[int], spec: RolloutSpec) -> Rollout:
     )
     reading = _read_verdict(rollout, spec, unclosed=tags.ending if running.thinking is Thinking.OPEN else "")
     read = await until(spec.deadline.reads_until, reading) or replace(rollout, stop_reason=StopReason.DEADLINE)
-    return replace(read, label_logprobs=tempered(read.label_logprobs, temperature=profile.label_temperature))
+    return _calibrated(read, profile)
 
 
 class _Rollout:
@@ -144,7 +144,10 @@ class _Rollout:
     async def _generate(self, *, max_tokens: int) -> Turn:
         spec, number = self.spec, len(self.turns)
         seed = None if spec.sampling.seed is None else (spec.sampling.seed + number) % 2**63
-        sampling = replace(spec.sampling, max_tokens=max_tokens, seed=seed, turn=number, stop=self._stops())
+        logprobs = spec.sampling.logprobs or spec.profile.program_weight is not None
+        sampling = replace(
+            spec.sampling, max_tokens=max_tokens, seed=seed, turn=number, stop=self._stops(), logprobs=logprobs
+        )
         started = perf_counter()
         completion = await spec.engine.generate(self.ids, sampling=sampling, session=spec.session)
         engine_s = perf_counter() - started
@@ -235,6 +238,17 @@ def _without_end_of_turn(completion: Completion, *, eos_token_ids: frozenset[int
     if not ids or ids[-1] not in eos_token_ids:
         return completion
     return replace(completion, token_ids=ids[:-1], logprobs=completion.logprobs[:-1])
+
+
+def _calibrated(rollout: Rollout, profile: Profile) -> Rollout:
+    """Return the rollout with calibrated label probabilities, and with whether the model was sure of its programs."""
+    probability, weight = rollout.program_probability, 1.0
+    if profile.program_weight is not None and probability is not None:
+        weight = probability**profile.program_weight
+    logprobs = tempered(rollout.label_logprobs, temperature=profile.label_temperature)
+    return replace(
+        rollout, label_logprobs=mixed_with_even(logprobs, weight=weight), is_unsure=weight < profile.checked_from
+    )
 
 
 def _found(turns: Sequence[Turn], spec: RolloutSpec) -> FoundVerdict | None:

@@ -64,6 +64,12 @@ class Profile(BaseModel):
     label_temperature: float = Field(default=1.0, gt=0.0)
     """The probabilities of the labels are taken to the power 1 / this temperature and normalized. It is fitted on
     held-out items, so that the probabilities are calibrated (`tirjudge train calibrate`). 1: as the model gives them."""
+    program_weight: float | None = Field(default=None, ge=0.0)
+    """How much a program of which the model is not sure lowers the confidence. The label probabilities of the model have the
+    weight p ** program_weight, where p is the probability of the texts of all its calls, and even probabilities have the
+    rest. None: p is not read. Fitted like `label_temperature`."""
+    checked_from: float = Field(default=0.0, ge=0.0, le=1.0)
+    """Minimum of p ** program_weight for a verdict to be `checked`. 0: every verdict that a program implies."""
     top_p: float | None = Field(default=None, gt=0.0, le=1.0)
     """Nucleus sampling mass of a turn whose temperature is not 0. None: that of the format, otherwise 1."""
     format: str | None = None
@@ -161,6 +167,10 @@ class Profile(BaseModel):
             del values["top_p"]
         if self.label_temperature == Profile.model_fields["label_temperature"].default:
             del values["label_temperature"]
+        if self.program_weight is None:
+            del values["program_weight"]
+        if not self.checked_from:
+            del values["checked_from"]
         format, sha256 = values.pop("format"), values.pop("format_sha256")
         return {
             **values,

@@ -320,6 +320,12 @@ class Turn:
     `observation_ids` close a thought that used up its token budget."""
 
     @property
+    def probability(self) -> float | None:
+        """Probability of the text of a call, at temperature 1. None: no call, or the engine returned no log-probabilities."""
+        is_known = self.call is not None and self.completion.logprobs
+        return math.exp(math.fsum(self.completion.logprobs)) if is_known else None
+
+    @property
     def code(self) -> str | None:
         """Source of the call. None: no call, a call over the budget, or a call without a source."""
         return None if self.call is None or self.result is None else self.call.source
@@ -339,6 +345,7 @@ class Turn:
             num_tokens=self.completion.num_generated,
             engine_ms=round(1000 * self.engine_s, 3),
             tool_ms=None if self.result is None else round(1000 * self.result.wall_s, 3),
+            probability=None if self.probability is None else float(f"{self.probability:.4g}"),
         )
 
     @property
@@ -373,6 +380,15 @@ class Rollout:
     not return probabilities."""
     asked: Completion | None = None
     """Completion of a model that was asked for its verdict as text. None: it was not asked."""
+    is_unsure: bool = False
+    """Whether the model was not sure of its programs (`Profile.checked_from`). The verdict is then not `checked`."""
+
+    @property
+    def program_probability(self) -> float | None:
+        """Probability of the texts of all calls, at temperature 1. None: no call, or not known."""
+        found = [turn.probability for turn in self.turns if turn.call is not None]
+        known = [each for each in found if each is not None]
+        return math.prod(known) if known and len(known) == len(found) else None
 
     @property
     def label_probabilities(self) -> dict[str, float]:
@@ -951,6 +967,9 @@ class TurnRecord(Wire):
     tool_ms: float | None = Field(default=None, exclude_if=is_none)
     """Duration of the tool call in milliseconds, without its wait for a free slot. None (omitted from JSON): no call, or not
     known."""
+    probability: float | None = Field(default=None, exclude_if=is_none)
+    """Probability of the text up to the end of its tool call, as the model gives it at temperature 1. None (omitted from
+    JSON): no call, or not read, as for most models."""
 
     @property
     def was_called(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -91,6 +92,12 @@ def pointwise_basis(label: str, *turns: Turn) -> Basis | None:
 )
 def test_the_strictly_highest_value_must_be_that_of_the_verdict(line: str, label: str, expected: Basis) -> None:
     assert pairwise_basis(label, printed(f"some output\n{line}\n")) == expected
+
+
+def test_a_verdict_of_a_program_that_the_model_was_not_sure_of_is_not_checked() -> None:
+    sure = rollout("B", printed('CHECK {"A": 3, "B": 5}'), probs=SURE)
+    assert basis_of(sure, mode=Mode.PAIRWISE) == "checked"
+    assert basis_of(replace(sure, is_unsure=True), mode=Mode.PAIRWISE) == "reasoned"
 
 
 @pytest.mark.parametrize(

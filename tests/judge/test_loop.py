@@ -55,7 +55,12 @@ def printed(text: str) -> ExecResult:
 
 
 async def roll(
-    engine: ScriptedEngine, *results: ExecResult, tools: bool = True, profile: Profile | None = None, **kw
+    engine: ScriptedEngine,
+    *results: ExecResult,
+    tools: bool = True,
+    profile: Profile | None = None,
+    sampling: Sampling | None = None,
+    **kw,
 ) -> Rollout:
     sandbox = Programs(*results)
     rollout = await run_rollout(
@@ -68,7 +73,7 @@ async def roll(
             tools=[PythonTool(sandbox)] if tools else [],
             context=ToolContext(),
             profile=profile or Profile(),
-            sampling=Sampling(max_tokens=0, seed=3),
+            sampling=sampling or Sampling(max_tokens=0, seed=3),
             session="s",
             **kw,
         ),
@@ -124,6 +129,28 @@ async def test_a_calibrated_profile_softens_probabilities_and_keeps_their_sum() 
     rollout = await roll(script("<preference>A</preference>", a=0.09, b=0.81), profile=Profile(label_temperature=2.0))
     assert {k: math.exp(v) for k, v in rollout.label_logprobs.items()} == pytest.approx({"A": 0.225, "B": 0.675})
     assert rollout.label == "A"
+
+
+async def test_the_probability_of_programs_lowers_the_confidence_if_the_profile_says_so() -> None:
+    """The scripted model gives each token the log-probability -0.5."""
+
+    async def judged(profile: Profile) -> Rollout:
+        engine = script(PROGRAM, "<preference>B</preference>", a=0.1, b=0.7)
+        return await roll(engine, printed("1"), profile=profile, sampling=Sampling(max_tokens=0, logprobs=False))
+
+    plain = await judged(Profile())
+    assert (plain.program_probability, plain.is_unsure) == (None, False)
+    rollout = await judged(Profile(program_weight=0.01, checked_from=0.9))
+    num_tokens = len(rollout.turns[0].completion.token_ids)
+    assert rollout.program_probability == pytest.approx(math.exp(-0.5 * num_tokens))
+    assert rollout.turns[1].probability is None
+    weight = math.exp(-0.005 * num_tokens)
+    assert {k: math.exp(v) for k, v in rollout.label_logprobs.items()} == pytest.approx(
+        {"A": weight * 0.1 + (1 - weight) * 0.4, "B": weight * 0.7 + (1 - weight) * 0.4}
+    )
+    assert weight < 0.9
+    assert rollout.is_unsure
+    assert not (await judged(Profile(program_weight=0.01, checked_from=weight - 0.01))).is_unsure
 
 
 async def test_a_rollout_without_a_verdict_is_forced_to_the_more_probable_label() -> None:

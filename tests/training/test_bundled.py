@@ -22,6 +22,7 @@ from tirjudge_training.bundled.evaluate import TEST_SETS, NoiseSandbox, Score, m
 from tirjudge_training.bundled.measuring.figures import figures_of, sameness
 from tirjudge_training.bundled.measuring.items import MeasuredItem, sets_named
 from tirjudge_training.bundled.measuring.judging import MeasuredJudgment, ShownChecks
+from tirjudge_training.checkpoints import UNCALIBRATED
 from tirjudge_training.instructions.notation import parse_checks
 
 NUM_ITEMS = 120
@@ -120,7 +121,7 @@ async def test_repeated_request_has_the_same_result(judge: Judge) -> None:
 
 def test_checkpoint_matches_the_prompts_and_the_loop() -> None:
     profile = load_profile(bundled_checkpoint()).model_copy(update={"tokenizer_sha256": None})
-    assert profile.model_copy(update={"label_temperature": 1.0}) in (bundled_profile(), second_profile())
+    assert profile.model_copy(update=UNCALIBRATED) in (bundled_profile(), second_profile())
     assert sum(file.stat().st_size for file in bundled_checkpoint().iterdir()) < 16_000_000
 
 

@@ -120,6 +120,10 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
+UNCALIBRATED = {"label_temperature": 1.0, "program_weight": None, "checked_from": 0.0}
+"""Fields of the profile of a judge whose probabilities are not calibrated."""
+
+
 def trained_profile(start: Path) -> Profile:
     """Return the profile of a checkpoint that was trained from another one: the format of its prompts and the options of
     its chat template are recorded. Its probabilities are not calibrated yet.
@@ -132,8 +136,8 @@ def trained_profile(start: Path) -> Profile:
     """
     profile = resolved_profile(start)
     format = format_named(profile.format)
-    own = {"format": format.name, "format_sha256": format.sha256, "label_temperature": 1.0}
-    return profile.model_copy(update=own)
+    own = {"format": format.name, "format_sha256": format.sha256}
+    return profile.model_copy(update=own | UNCALIBRATED)
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:

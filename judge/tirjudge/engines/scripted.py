@@ -108,7 +108,7 @@ class ScriptedEngine(BaseEngine):
         return Completion(
             text=self.tokenizer.decode(ids),
             token_ids=tuple(ids),
-            logprobs=tuple(-0.5 for _ in ids),
+            logprobs=tuple(-0.5 for _ in ids) if sampling.logprobs else (),
             finish_reason=finish_reason,
             stop=stop,
         )

@@ -1,4 +1,4 @@
-"""`tirjudge train calibrate`: the fitted temperature, and the command on a copy of the bundled judge."""
+"""`tirjudge train calibrate`: the fitted calibration, and the command on a copy of the bundled judge."""
 
 from __future__ import annotations
 
@@ -12,30 +12,55 @@ import pytest
 from tests.command_line import run_command
 from tirjudge.model import bundled_checkpoint
 from tirjudge.profile import load_profile
-from tirjudge_training.bundled.measuring.calibrate import fitted_temperature
-from tirjudge_training.checkpoints import trained_profile
+from tirjudge_training.bundled.measuring.calibrate import fitted_calibration
+from tirjudge_training.bundled.measuring.judging import RawJudgment
+from tirjudge_training.checkpoints import UNCALIBRATED, trained_profile
 
 
 @pytest.mark.parametrize("temperature", [0.7, 1.0, 3.0])
 def test_the_temperature_that_spoiled_the_probabilities_is_found(temperature: float) -> None:
     """Labels are drawn with known probabilities. The model reports them at a wrong temperature."""
     rng, items = Random(1), []
-    for _ in range(6000):
+    for _ in range(3000):
         known = rng.uniform(0.05, 0.95)
         right = int(rng.random() > known)
         weights = [chance**temperature for chance in (known, 1 - known)]
-        items.append(([weight / sum(weights) for weight in weights], right))
-    fitted = fitted_temperature(items)
-    assert fitted.temperature == pytest.approx(temperature, rel=0.08)
+        chances = tuple(weight / sum(weights) for weight in weights)
+        items.append(RawJudgment(chances=chances, right=right, program_probability=None, is_checked=False))
+    fitted = fitted_calibration(items)
+    assert fitted.label_temperature == pytest.approx(temperature, rel=0.1)
     assert fitted.loss_after <= fitted.loss_before
+    assert (fitted.share_checked, fitted.accuracy_checked) == (0, None)
 
 
-def test_a_temperature_needs_probabilities() -> None:
+@pytest.mark.parametrize("weight", [0.5, 1.0])
+def test_verdicts_of_improbable_programs_lose_confidence_and_are_not_checked(weight: float) -> None:
+    """A program is right with its probability to the power `weight`; otherwise the verdict is random."""
+    rng, items = Random(2), []
+    for _ in range(3000):
+        probability = rng.random()
+        is_right = rng.random() < probability**weight or rng.random() < 0.5
+        items.append(
+            RawJudgment(
+                chances=(0.99, 0.01), right=0 if is_right else 1, program_probability=probability, is_checked=True
+            )
+        )
+    fitted = fitted_calibration(items)
+    assert fitted.program_weight == pytest.approx(weight, abs=0.25)
+    assert fitted.loss_after < fitted.loss_before
+    # From t on, the mean weight is (1 + t) / 2, or a little more, so 97 % are right from a threshold near 0.9 on.
+    assert 0.7 < fitted.checked_from < 0.97
+    assert fitted.accuracy_checked is not None
+    assert fitted.accuracy_checked >= 0.965
+    assert 0.02 < fitted.share_checked < 0.6
+
+
+def test_a_calibration_needs_probabilities() -> None:
     with pytest.raises(ValueError, match="nothing to fit"):
-        fitted_temperature([])
+        fitted_calibration([])
 
 
-def test_the_command_writes_the_temperature_and_keeps_the_rest(tmp_path: Path) -> None:
+def test_the_command_writes_the_calibration_and_keeps_the_rest(tmp_path: Path) -> None:
     checkpoint = shutil.copytree(bundled_checkpoint(), tmp_path / "judge")
     before = load_profile(checkpoint)
     done = run_command("train", "calibrate", checkpoint, "--items", "20", "--json")
@@ -43,9 +68,9 @@ def test_the_command_writes_the_temperature_and_keeps_the_rest(tmp_path: Path) -
     result = json.loads(done.stdout)
     assert result["num_items"] <= 20
     after = load_profile(checkpoint)
-    assert after.label_temperature == result["temperature"]
-    assert after.model_copy(update={"label_temperature": before.label_temperature}) == before
-    assert trained_profile(checkpoint).label_temperature == 1.0
+    assert {name: getattr(after, name) for name in UNCALIBRATED} == {name: result[name] for name in UNCALIBRATED}
+    assert after.model_copy(update=UNCALIBRATED) == before.model_copy(update=UNCALIBRATED)
+    assert {name: getattr(trained_profile(checkpoint), name) for name in UNCALIBRATED} == UNCALIBRATED
 
 
 def test_a_folder_that_is_not_a_checkpoint_is_named(tmp_path: Path) -> None:

@@ -1,4 +1,12 @@
-"""`tirjudge train calibrate`: fits the temperature of a checkpoint's label probabilities on held-out items."""
+"""`tirjudge train calibrate`: fits the calibration of a checkpoint on held-out items.
+
+The fitted probability of a label is w * s + (1 - w) / n: s is the probability of the model after temperature scaling, w the
+probability of its programs to the power `program_weight` (1 without a program), n the number of labels. A verdict is
+`checked` only if w is at least `checked_from`.
+
+Sources: Guo et al., "On Calibration of Modern Neural Networks" (arXiv 1706.04599), section 4.2, for the temperature; Geifman
+and El-Yaniv, "Selective Classification for Deep Neural Networks" (arXiv 1705.08500), for the threshold.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +17,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from tirjudge.errors import TirjudgeError
+from tirjudge.labels import mixed_with_even, tempered
 from tirjudge_training.bundled.measuring.progress import progress_of
+
+if TYPE_CHECKING:
+    from tirjudge_training.bundled.measuring.judging import RawJudgment
 
 CALIBRATION_SEED = 8
 """Seed of the items. Measurements have another one, so their items are others."""
@@ -23,46 +35,86 @@ CALIBRATION_SEED = 8
 NUM_ITEMS = 400
 """Default number of pairs."""
 
-MIN_SHARPNESS, MAX_SHARPNESS, NUM_STEPS = 0.05, 4.0, 60
+MIN_SHARPNESS, MAX_SHARPNESS, NUM_STEPS = 0.05, 4.0, 40
 """Range of 1 / temperature, and number of steps of the search."""
+
+PROGRAM_WEIGHTS = (0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
+"""Values of `program_weight` that are tried."""
+
+CHECKED_ACCURACY = 0.97
+"""Accuracy that the checked verdicts of the items must reach."""
+
+MIN_CHECKED = 20
+"""Minimum number of checked verdicts on which a threshold is based."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FittedTemperature:
-    """A fitted temperature and its effect on the items that it was fitted on."""
+class Calibration:
+    """A fitted calibration and its effect on the items that it was fitted on."""
 
-    temperature: float
+    label_temperature: float
+    program_weight: float
+    checked_from: float
     num_items: int
     loss_before: float
-    """Mean negative log-likelihood of the right label at temperature 1, in nats."""
+    """Mean negative log-likelihood of the right label without calibration, in nats."""
     loss_after: float
-    """The same at the fitted temperature."""
+    """The same with calibration."""
+    share_checked: float
+    """Share of the items whose verdict is checked."""
+    accuracy_checked: float | None
+    """Accuracy of these verdicts. None: there are none."""
 
 
-def fitted_temperature(items: Sequence[tuple[Sequence[float], int]]) -> FittedTemperature:
-    """Return the temperature that makes the right labels most likely.
-
-    Source: Guo et al., "On Calibration of Modern Neural Networks" (arXiv 1706.04599), section 4.2. The loss is convex in
-    1 / temperature, so a ternary search finds its minimum.
+def fitted_calibration(items: Sequence[RawJudgment]) -> Calibration:
+    """Return the calibration that makes the right labels most likely, and the lowest threshold from which checked verdicts
+    are accurate enough (`CHECKED_ACCURACY`). If no threshold reaches that, it is the one with the highest accuracy.
 
     Args:
-        items: probabilities of all labels at temperature 1, and the index of the right label, of each item.
+        items: judged pairs, before calibration.
 
     Raises:
         ValueError: there are no items.
     """
     if not items:
-        raise ValueError("no item has probabilities: nothing to fit the temperature on")
-    logs = [([math.log(max(chance, 1e-12)) for chance in chances], right) for chances, right in items]
+        raise ValueError("no item has probabilities: nothing to fit the calibration on")
+    fits = [(*_fitted_temperature(items, program_weight=weight), weight) for weight in PROGRAM_WEIGHTS]
+    loss, temperature, program_weight = min(fits)
+    checked_from = _threshold([item for item in items if item.is_checked], program_weight=program_weight)
+    checked = [
+        item for item in items if item.is_checked and _weight(item, program_weight=program_weight) >= checked_from
+    ]
+    return Calibration(
+        label_temperature=temperature,
+        program_weight=program_weight,
+        checked_from=checked_from,
+        num_items=len(items),
+        loss_before=_loss(items, temperature=1.0, program_weight=0.0),
+        loss_after=loss,
+        share_checked=len(checked) / len(items),
+        accuracy_checked=fmean(item.is_right for item in checked) if checked else None,
+    )
+
+
+def _weight(item: RawJudgment, *, program_weight: float) -> float:
+    return 1.0 if item.program_probability is None else item.program_probability**program_weight
+
+
+def _loss(items: Sequence[RawJudgment], *, temperature: float, program_weight: float) -> float:
+    def of_item(item: RawJudgment) -> float:
+        logprobs = {str(i): math.log(max(chance, 1e-12)) for i, chance in enumerate(item.chances)}
+        scaled = tempered(logprobs, temperature=temperature)
+        mixed = mixed_with_even(scaled, weight=_weight(item, program_weight=program_weight))
+        return -mixed[str(item.right)]
+
+    return fmean(map(of_item, items))
+
+
+def _fitted_temperature(items: Sequence[RawJudgment], *, program_weight: float) -> tuple[float, float]:
+    """Return the lowest loss and its temperature, by ternary search over 1 / temperature."""
 
     def loss(sharpness: float) -> float:
-        def of_item(logprobs: Sequence[float], right: int) -> float:
-            top = max(logprobs)
-            return math.log(sum(math.exp(sharpness * (one - top)) for one in logprobs)) - sharpness * (
-                logprobs[right] - top
-            )
-
-        return fmean(of_item(logprobs, right) for logprobs, right in logs)
+        return _loss(items, temperature=1 / sharpness, program_weight=program_weight)
 
     low, high = MIN_SHARPNESS, MAX_SHARPNESS
     for _ in range(NUM_STEPS):
@@ -71,35 +123,50 @@ def fitted_temperature(items: Sequence[tuple[Sequence[float], int]]) -> FittedTe
             high -= third
         else:
             low += third
-    best = (low + high) / 2
-    return FittedTemperature(
-        temperature=round(1 / best, 3), num_items=len(items), loss_before=loss(1.0), loss_after=loss(best)
-    )
+    temperature = round(2 / (low + high), 3)
+    return loss(1 / temperature), temperature
 
 
-async def _chances(checkpoint: Path, *, num_items: int, on_item: Callable[[], None]) -> list[tuple[list[float], int]]:
-    """Judge pairs of the held-out writer. Return the probabilities of both responses at temperature 1, and the right one."""
+def _threshold(checked: Sequence[RawJudgment], *, program_weight: float) -> float:
+    """Return the lowest weight from which the verdicts are accurate enough."""
+    weights = sorted({_weight(item, program_weight=program_weight) for item in checked})
+    best = (0.0, 0.0)
+    for weight in weights:
+        kept = [item.is_right for item in checked if _weight(item, program_weight=program_weight) >= weight]
+        if len(kept) < min(MIN_CHECKED, len(checked)):
+            break
+        accuracy = fmean(kept)
+        if accuracy >= CHECKED_ACCURACY:
+            return math.floor(1000 * weight) / 1000
+        best = max(best, (accuracy, weight))
+    return math.floor(1000 * best[1]) / 1000
+
+
+async def _judged(checkpoint: Path, *, num_items: int, on_item: Callable[[], None]) -> list[RawJudgment]:
+    """Judge pairs of the held-out writer without calibration."""
     from tirjudge.engines.embedded import EmbeddedEngine
     from tirjudge.judge import Judge
     from tirjudge.profile import load_profile
     from tirjudge.tools.python import PythonTool
     from tirjudge_sandbox import SandboxPool
     from tirjudge_training.bundled.measuring.items import composed_items
-    from tirjudge_training.bundled.measuring.judging import judged_chances
+    from tirjudge_training.bundled.measuring.judging import judged_raw
+    from tirjudge_training.checkpoints import UNCALIBRATED
 
     engine = EmbeddedEngine.load(checkpoint)
     try:
         async with SandboxPool() as pool:
-            profile = load_profile(checkpoint).model_copy(update={"label_temperature": 1.0})
+            raw = UNCALIBRATED | {"program_weight": 0.0}  # the probabilities of programs are read, and change nothing
+            profile = load_profile(checkpoint).model_copy(update=raw)
             judge = Judge(engine=engine, tools=[PythonTool(pool)], profile=profile)
             items = list(composed_items(seed=CALIBRATION_SEED, num_items=num_items))
-            return await judged_chances(judge, items, on_item=on_item)
+            return await judged_raw(judge, items, on_item=on_item)
     finally:
         engine.close()
 
 
-def calibrate_checkpoint(checkpoint: Path, *, num_items: int, console: Console) -> FittedTemperature:
-    """Fit the temperature of a checkpoint and write it into its judge.json.
+def calibrate_checkpoint(checkpoint: Path, *, num_items: int, console: Console) -> Calibration:
+    """Fit the calibration of a checkpoint and write it into its judge.json.
 
     Raises:
         ValueError: no item has probabilities.
@@ -117,8 +184,9 @@ def calibrate_checkpoint(checkpoint: Path, *, num_items: int, console: Console) 
 
     file = read_checkpoint_file(checkpoint)
     moved("calibration", 0, num_items)
-    fitted = fitted_temperature(asyncio.run(_chances(checkpoint, num_items=num_items, on_item=judged)))
-    file = file.model_copy(update={"label_temperature": fitted.temperature})
+    fitted = fitted_calibration(asyncio.run(_judged(checkpoint, num_items=num_items, on_item=judged)))
+    names = ("label_temperature", "program_weight", "checked_from")
+    file = file.model_copy(update={name: getattr(fitted, name) for name in names})
     write_file(checkpoint / "judge.json", file.model_dump_json(indent=1, exclude_none=True) + "\n", closed=False)
     return fitted
 
@@ -128,7 +196,7 @@ def calibrate(
     items: Annotated[int, typer.Option(min=20, help="Number of held-out pairs.")] = NUM_ITEMS,
     json_output: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Fit the temperature of a checkpoint's label probabilities, and write it into its judge.json.
+    """Fit the probabilities of a checkpoint, and from when a verdict is checked, and write both into its judge.json.
 
     The items are pairs of the held-out writer. `tirjudge train measure` draws different ones.
 
@@ -144,7 +212,9 @@ def calibrate(
     if json_output:
         print(json.dumps(asdict(fitted)))
         return
+    accuracy = "-" if fitted.accuracy_checked is None else f"{100 * fitted.accuracy_checked:.1f} %"
     print(
-        f"label_temperature {fitted.temperature} in {checkpoint / 'judge.json'}: loss of {fitted.num_items} pairs "
-        f"{fitted.loss_before:.4f} before, {fitted.loss_after:.4f} after"
+        f"label_temperature {fitted.label_temperature}, program_weight {fitted.program_weight}, checked_from "
+        f"{fitted.checked_from} in {checkpoint / 'judge.json'}: loss of {fitted.num_items} pairs {fitted.loss_before:.4f} "
+        f"before, {fitted.loss_after:.4f} after; {100 * fitted.share_checked:.1f} % checked, {accuracy} of them right"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -67,22 +68,50 @@ async def judge_items(
     return await map_concurrently(map(judged, items), num_at_once=CONCURRENCY)
 
 
-async def judged_chances(
-    judge: Judge, items: Sequence[MeasuredItem], *, on_item: Callable[[], None]
-) -> list[tuple[list[float], int]]:
-    """Judge pairs, each of which has one right response.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawJudgment:
+    """One judged pair, before calibration."""
 
-    Returns:
-        Probability of each response, and the index of the right one. Items without a verdict are left out.
+    chances: tuple[float, ...]
+    """Probability of each response."""
+    right: int
+    """Index of the right response."""
+    program_probability: float | None
+    """Probability of the texts of all calls. None: no call."""
+    is_checked: bool
+    """Whether the verdict rests on a program."""
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the right response is the most probable one."""
+        return self.chances[self.right] == max(self.chances)
+
+
+async def judged_raw(judge: Judge, items: Sequence[MeasuredItem], *, on_item: Callable[[], None]) -> list[RawJudgment]:
+    """Judge pairs, each of which has one right response. Items without a verdict are left out.
+
+    Args:
+        judge: judge with a profile that reads the probabilities of programs.
+        items: the pairs.
+        on_item: called after each item.
     """
 
-    async def judged(item: MeasuredItem) -> tuple[list[float] | None, int]:
+    async def judged(item: MeasuredItem) -> RawJudgment | None:
         judgment = await judge.judge(_request(item, item.mode, item.responses))
         on_item()
-        return judgment.verdict.probabilities, next(iter(item.right))
+        verdict, (rollout,) = judgment.verdict, judgment.rollouts
+        if verdict.probabilities is None:
+            return None
+        found = [turn.probability for turn in rollout.turns if turn.probability is not None]
+        return RawJudgment(
+            chances=tuple(verdict.probabilities),
+            right=next(iter(item.right)),
+            program_probability=math.prod(found) if found else None,
+            is_checked=verdict.basis == "checked",
+        )
 
     found = await map_concurrently(map(judged, items), num_at_once=CONCURRENCY)
-    return [(chances, right) for chances, right in found if chances is not None]
+    return [each for each in found if each is not None]
 
 
 def measured(item: MeasuredItem, judgment: Judgment) -> MeasuredJudgment:
