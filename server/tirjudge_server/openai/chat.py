@@ -68,7 +68,8 @@ class ChatRequest(CompletionOptions):
 
     messages: list[ChatRequestMessage] = Field(min_length=1)
     """The chat. If `judge` has `responses`, it is the prompt that they answer. Otherwise its last user message may be a
-    judge prompt. Any other chat is answered as a conversation."""
+    judge prompt or, with the header `X-Tirjudge-Request: json`, a request as JSON. Any other chat is answered as a
+    conversation."""
     max_tokens: Annotated[int, Field(ge=1, strict=True)] | None = Field(
         default=None, validation_alias=AliasChoices("max_completion_tokens", "max_tokens")
     )
