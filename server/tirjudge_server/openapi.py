@@ -76,8 +76,16 @@ _EVENT = {
     "type": "object",
     "description": "One event of the stream.",
     "properties": {
-        "event": {"type": "string"},
-        "data": {"type": "string", "contentMediaType": "application/json"},
+        "event": {
+            "type": "string",
+            "description": "Type of the event: `judgment.created`, `judgment.turn`, `judgment.completed` or `error`. Chat "
+            "and text completions have no such line.",
+        },
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "description": "Content of the event as JSON. A stream of chat or text completions ends with `[DONE]`.",
+        },
     },
     "required": ["data"],
 }

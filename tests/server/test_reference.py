@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,8 @@ from typing import Any
 import httpx2
 import pytest
 from fastapi import FastAPI
-from pydantic import BaseModel
 
+from tests.server.records.conftest import VERSIONS
 from tests.server.speaking import service_of
 from tests.servers import mint_key
 from tirjudge_sandbox import SandboxPool
@@ -24,16 +25,19 @@ from tirjudge_server.app import create_app
 from tirjudge_server.dialects import DIALECTS, examples_of, requests_of
 from tirjudge_server.examples import EXAMPLES
 from tirjudge_server.records.database import open_database
-from tirjudge_server.records.endpoints import JudgmentList, JudgmentSummary
-from tirjudge_server.records.replay import ChangedVersion, Replay, ReplayedProgram
-from tirjudge_server.reloading import Reloaded
-from tirjudge_web.openapi import field_docstrings
+from tirjudge_server.records.store import Records
 from tirjudge_web.reference import reference_page
 
 VERDICTS = {"<score>": "<score>7</score>", "<preference>": "<preference>A</preference>"}
 
 LOADING = {"script", "link", "img", "iframe", "object", "embed", "base", "form", "svg", "video", "audio"}
 """Elements that load something, run something or send something."""
+
+VALUES = {"default", "const", "enum", "example", "examples"}
+"""Keywords of a schema that hold values, not schemas."""
+
+RESTRICTING = {"allOf", "anyOf", "oneOf", "not"}
+"""Keywords of a schema whose schemas restrict the same object."""
 
 
 class Links(HTMLParser):
@@ -136,15 +140,53 @@ def test_only_operations_that_check_keys_name_the_security_scheme(app: FastAPI) 
     assert open_paths == {"/health", "/ready", "/metrics"}
 
 
-@pytest.mark.parametrize("name", ["JudgeRequest", "Judgment", "Verdict", "RewardRequest", "RerankRequest", "ErrorBody"])
-def test_every_field_of_our_own_types_is_described(app: FastAPI, name: str) -> None:
-    fields = app.openapi()["components"]["schemas"][name]["properties"]
-    assert [field for field, described in fields.items() if not described.get("description")] == []
+def undescribed(node: Any, place: str = "", *, described: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Yield the place of each property without a description in a document with schemas.
+
+    Args:
+        node: a part of the document.
+        place: its place in the document.
+        described: properties of the schema that `node` restricts. It may restrict them without a description.
+    """
+    if isinstance(node, list):
+        for index, part in enumerate(node):
+            yield from undescribed(part, f"{place}/{index}", described=described)
+    if not isinstance(node, dict):
+        return
+    fields = node.get("properties", {})
+    for name, field in fields.items():
+        if not field.get("description") and name not in described:
+            yield f"{place}.{name}"
+        yield from undescribed(field, f"{place}.{name}")
+    for keyword, part in node.items():
+        if keyword not in {"properties", *VALUES}:
+            yield from undescribed(
+                part,
+                f"{place}/{keyword}",
+                described=described | fields.keys() if keyword in RESTRICTING else frozenset(),
+            )
 
 
-@pytest.mark.parametrize("model", [JudgmentSummary, JudgmentList, Replay, ReplayedProgram, ChangedVersion, Reloaded])
-def test_every_field_of_records_is_described(model: type[BaseModel]) -> None:
-    assert set(field_docstrings(model)) == set(model.model_fields)
+def test_every_field_is_described(tmp_path: Path) -> None:
+    database = open_database(str(tmp_path / "records.db"))
+    records, access = Records(database, versions=VERSIONS), Access(database)
+    reloadable: Any = object()
+    app = create_app(
+        service_of(model), files=tmp_path / "files", records=records, access=access, model=reloadable, runs=tmp_path
+    )
+    schema = app.openapi()
+    records.close()
+    assert {"JudgmentList", "Replay", "Reloaded", "ChatRequest"} <= schema["components"]["schemas"].keys()
+    missing = [*undescribed(schema["components"]["schemas"]), *undescribed(schema["paths"])]
+    assert not missing, "fields without a description:\n" + "\n".join(missing)
+
+
+def test_undescribed_fields_are_found_everywhere() -> None:
+    inline = {"type": "object", "properties": {"c": {}}}
+    branch = {"properties": {"a": {"const": 1}, "d": {}}}
+    fields = {"a": {"description": "A."}, "b": {"description": "B.", "items": inline}, "properties": {}}
+    schema = {"properties": fields, "allOf": [{"anyOf": [branch]}], "default": {"properties": {"e": {}}}}
+    assert list(undescribed(schema)) == [".b/items.c", ".properties", "/allOf/0/anyOf/0.d"]
 
 
 def test_every_native_endpoint_has_an_example(app: FastAPI) -> None:

@@ -11,7 +11,8 @@ from functools import cache
 from typing import Any
 
 from fastapi import FastAPI
-from pydantic import BaseModel
+from pydantic import AliasChoices, BaseModel
+from pydantic.fields import FieldInfo
 
 from tirjudge.http.protocol import ErrorBody
 from tirjudge.http.rewards import JudgingOptions, RewardItem, RewardRequest
@@ -63,9 +64,19 @@ def describe_fields(schema: dict[str, Any]) -> None:
             if issubclass(models[name], model):
                 docstrings |= field_docstrings(documented)
         docstrings |= field_docstrings(models[name])
+        for field, info in models[name].model_fields.items():
+            if field in docstrings:
+                docstrings[_name_in_schema(field, info)] = docstrings[field]
         for field, described in component.get("properties", {}).items():
             if field in docstrings:
                 described.setdefault("description", docstrings[field])
+
+
+def _name_in_schema(field: str, info: FieldInfo) -> str:
+    """Return the name of a field in the schema of its model: the first of its aliases, as pydantic chooses."""
+    alias = info.validation_alias
+    first = alias.choices[0] if isinstance(alias, AliasChoices) else alias
+    return first if isinstance(first, str) else field
 
 
 def _models_below(model: type[BaseModel]) -> Iterator[type[BaseModel]]:

@@ -30,6 +30,7 @@ class ForeignDocument(ForeignRequest):
     """A document as an object."""
 
     text: Text
+    """Text of the document. Other fields of the object are ignored."""
 
 
 class ForeignRerank(ForeignRequest):
@@ -38,12 +39,18 @@ class ForeignRerank(ForeignRequest):
     model_config = ConfigDict(json_schema_extra=one_of("documents", "texts"))
 
     query: Text
+    """The query, which the judge sees as the prompt."""
     documents: list[Text | ForeignDocument] | None = Field(default=None, min_length=1, max_length=MAX_RESPONSES)
+    """The documents, as texts or as objects with a text. Ignored if `texts` is given. None: `texts` has them."""
     texts: list[Text] | None = Field(default=None, min_length=1, max_length=MAX_RESPONSES)
+    """The documents, as text-embeddings-inference names them. They select its format of the response. None: `documents`
+    has them."""
     top_n: Integer | None = None
-    """Maximum number of results; None or 0: all."""
+    """Maximum number of results for `documents`; None or 0: all. Ignored for `texts`."""
     return_documents: bool = True
+    """Whether the results of `documents` repeat the documents. `/v2/rerank` never repeats them."""
     return_text: bool = False
+    """Whether the results of `texts` repeat the texts."""
 
     @property
     def candidates(self) -> list[str]:

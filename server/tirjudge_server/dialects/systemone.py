@@ -43,31 +43,44 @@ class SystemOneOutcomes(ForeignRequest):
     """Descriptions of the two answers to a yes-or-no question."""
 
     true: Content | None = None
+    """Description of the answer yes, which the judge sees. None or empty: none."""
     false: Content | None = None
+    """Description of the answer no, which the judge sees. None or empty: none."""
 
 
 class SystemOneNoul(ForeignRequest):
     """A yes-or-no question."""
 
     type: Literal["noul"]
+    """Always `noul`."""
     instructions: Content | None = None
+    """The question, or a statement. The answer has the probability of yes. None: empty."""
     criteria: SystemOneOutcomes | None = None
+    """Descriptions of yes and no. None: none."""
 
 
 class SystemOneChoice(ForeignRequest):
     """A question whose answer is one of several names."""
 
     type: Literal["choice"]
+    """Always `choice`."""
     instructions: Content | None = None
+    """The question. None: empty."""
     criteria: dict[Text, Content | None] = Field(min_length=1, max_length=MAX_ANSWERS)
+    """Name of each possible answer -> its description, which the judge sees. None or empty: no description. A single
+    name is the answer without a judgment."""
 
 
 class SystemOneScore(ForeignRequest):
     """A question whose answer is one of several levels, numbered from 0."""
 
     type: Literal["score"]
+    """Always `score`."""
     instructions: Content | None = None
+    """The question. None: empty."""
     criteria: list[Content] = Field(min_length=1, max_length=MAX_ANSWERS)
+    """Descriptions of the levels, from level 0. The score of the answer is the expected level. A single level is the
+    answer without a judgment."""
 
 
 Question = Annotated[SystemOneNoul | SystemOneChoice | SystemOneScore, Field(discriminator="type")]

@@ -39,12 +39,21 @@ class VllmScore(ForeignRequest):
     """Pairs of texts. Both sides have the same number of texts, or the first side has one text, which all pairs share."""
 
     text_1: Texts | None = None
+    """The prompts: one for each text of `text_2`, or a single one for all. None: another pair of fields has the texts.
+    The first complete pair is used, in the order of these fields."""
     text_2: Texts | None = None
+    """The responses to score. None: another pair has the texts."""
     queries: Texts | None = None
+    """The prompts, with the responses in `documents` or `items`. None: another pair has the texts."""
     documents: Texts | None = None
+    """The responses to score, with the prompts in `queries`. None: another pair has the texts."""
     items: Texts | None = None
+    """The responses to score, with the prompts in `queries`. Ignored if `documents` is given. None: another pair has
+    the texts."""
     data_1: Texts | None = None
+    """The prompts, with the responses in `data_2`. None: another pair has the texts."""
     data_2: Texts | None = None
+    """The responses to score, with the prompts in `data_1`. None: another pair has the texts."""
     instruction: Text | None = None
     """The rubric; None: no rubric."""
 
@@ -83,7 +92,11 @@ class VllmPooling(ForeignRequest):
     model_config = ConfigDict(json_schema_extra=one_of("input", "messages"))
 
     input: Texts | None = None
+    """Chats, each rendered as one text by a chat template. The last turn of each is scored. Ignored if `messages` is
+    given. None: `messages` has the conversation."""
     messages: list[ForeignMessage] | None = None
+    """One conversation. Its last message must be by the assistant and is scored as the response to the others.
+    Otherwise the score is the fallback. None: `input` has the chats."""
 
     @model_validator(mode="after")
     def _has_input(self) -> VllmPooling:

@@ -63,23 +63,42 @@ class StreamOptions(Foreign):
     """OpenAI's `stream_options`."""
 
     include_usage: StrictBool = False
+    """Whether the last chunk before `[DONE]` has the token counts in `usage`."""
 
 
 class CompletionOptions(Foreign):
     """Fields that chat and text completions share."""
 
     model: Text
+    """Name of the served judge. Another name is refused with a 404."""
     n: int = Field(default=1, ge=1, le=MAX_CHOICES, strict=True)
+    """Number of choices. Judgments have consecutive seeds. A stream has one choice."""
     temperature: float | None = Field(default=None, ge=0.0, le=2.0, strict=True)
+    """Sampling temperature. None: 1 for a conversation; for a judgment, the default of a `JudgeRequest`."""
     top_p: float | None = Field(default=None, gt=0.0, le=1.0, strict=True)
+    """Nucleus sampling mass of a conversation. None: 1, the whole vocabulary. For a judgment, a value other than 1 is
+    refused."""
     max_tokens: Annotated[int, Field(ge=1, strict=True)] | None = None
+    """Ignored for a judgment, and thus for every text completion."""
     seed: Annotated[int, Field(ge=0, lt=2**63, strict=True)] | None = None
+    """Seed of the sampling, and of the response order of a judgment. Each further choice adds 1. None: 0 for a
+    judgment; a conversation is then not reproducible."""
     stop: Text | Annotated[list[Text], Field(max_length=MAX_STOPS)] | None = None
+    """One or more strings. The content is cut before the first of them that occurs. They do not stop the model. Empty
+    strings are ignored."""
     stream: StrictBool = False
+    """Whether to send the answer as server-sent events. A chat sends each turn when it ends, then the content. A text
+    completion sends the content only. Refused in a batch."""
     stream_options: StreamOptions | None = None
+    """Options of a stream. Ignored without `stream`."""
     response_format: dict[str, Any] | None = None
+    """Form of the content. None or the type `text`: the form that the judge prompt names, otherwise the verdict as
+    JSON. `json_schema`: a JSON object with the properties of the schema, such as `label`, `score` or `reasoning`.
+    Another type, such as `json_object`: the verdict as JSON. For a conversation, types other than `text` are
+    refused."""
     judge: dict[str, Any] | None = None
-    """An extension of OpenAI's format: all or some fields of a `JudgeRequest`."""
+    """An extension of OpenAI's format: all or some fields of a `JudgeRequest`. For a judgment, they take precedence over
+    `model`, `temperature` and `seed`. For a conversation, only `tools` and `max_tool_calls` are accepted."""
 
     @property
     def stops(self) -> list[str]:

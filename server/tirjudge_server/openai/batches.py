@@ -33,17 +33,26 @@ class OutputExpiresAfter(Foreign):
     """When the files that a batch writes are deleted."""
 
     anchor: Literal["created_at"]
+    """Always `created_at`: the lifetime begins when the file is created, at the end of the batch."""
     seconds: int
+    """Lifetime in seconds: 3,600 (one hour) to 2,592,000 (thirty days)."""
 
 
 class BatchCreation(Foreign):
     """Body of a request that creates a batch."""
 
     input_file_id: Text
+    """Id of an uploaded file with the purpose `batch`. Each line of it is one request."""
     endpoint: Text
+    """Path of all requests: `/v1/judge`, `/v1/chat/completions` or `/v1/decisions`. Each line must name it in `url`."""
     completion_window: Text
+    """Time until the batch expires: an integer from 1 to 999,999 with the unit `s`, `m`, `h` or `d`, such as `24h`.
+    Requests that have not run by then count as failed."""
     metadata: Metadata | None = None
+    """Notes on the batch, which responses repeat: at most 16, with names of up to 64 and texts of up to 512 characters.
+    None: none."""
     output_expires_after: OutputExpiresAfter | None = None
+    """Lifetime of the files that the batch writes. None: thirty days."""
 
 
 def router(runner: BatchRunner, *, files: FileStore, batches: BatchStore) -> APIRouter:

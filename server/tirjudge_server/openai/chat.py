@@ -55,7 +55,10 @@ class ChatRequestMessage(Foreign):
     """One message of a chat."""
 
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
+    """Author of the message. `developer` is read as `system`, and `function` as `tool`."""
     content: Content = ""
+    """Text, or parts that hold text, which are joined by line breaks. None: empty. Other parts, such as images, are
+    refused."""
 
 
 class ChatRequest(CompletionOptions):
@@ -64,9 +67,15 @@ class ChatRequest(CompletionOptions):
     model_config = ConfigDict(frozen=True, extra="allow")
 
     messages: list[ChatRequestMessage] = Field(min_length=1)
+    """The chat. If `judge` has `responses`, it is the prompt that they answer. Otherwise its last user message may be a
+    judge prompt or, with the header `X-Tirjudge-Request: json`, a request as JSON. Any other chat is answered as a
+    conversation."""
     max_tokens: Annotated[int, Field(ge=1, strict=True)] | None = Field(
         default=None, validation_alias=AliasChoices("max_completion_tokens", "max_tokens")
     )
+    """Maximum number of tokens that the model writes in a conversation, in all turns together. None: the limit of the
+    model's profile, which also bounds larger values. Ignored for a judgment. `max_tokens` is another name of this
+    field."""
 
 
 def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:

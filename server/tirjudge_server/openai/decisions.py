@@ -41,24 +41,33 @@ class PredicateQuestion(Foreign):
     """Whether a statement about the input is true."""
 
     type: Literal["predicate"]
+    """Always `predicate`."""
     instructions: Content
+    """The statement. The answer has the probability that it is true."""
     name: Text | None = None
+    """Name that the answer repeats. The judge does not see it. None: no name."""
 
 
 class ChoiceOption(Foreign):
     """One option of a choice."""
 
     value: Text | StrictBool
+    """The option, as the judge sees it and as the answer repeats it. It must be unique in the question."""
     description: Text | None = None
+    """Meaning of the option, which the judge sees after the value. None: the judge sees the value alone."""
 
 
 class ChoiceQuestion(Foreign):
     """Which of several options is right."""
 
     type: Literal["choice"]
+    """Always `choice`."""
     instructions: Content
+    """The question."""
     choices: list[ChoiceOption] = Field(min_length=2, max_length=255)
+    """The options. The answer has the probability of each."""
     name: Text | None = None
+    """Name that the answer repeats. The judge does not see it. None: no name."""
 
     @model_validator(mode="after")
     def _choices_differ(self) -> ChoiceQuestion:
@@ -71,16 +80,22 @@ class DecisionLevel(Foreign):
     """One level of a score."""
 
     label: Text
+    """Name of the level, as the judge sees it and as the answer repeats it."""
     description: Text | None = None
+    """Meaning of the level, which the judge sees after the label. None: the judge sees the label alone."""
 
 
 class ScoreQuestion(Foreign):
     """Which of several ordered levels is right."""
 
     type: Literal["score"]
+    """Always `score`."""
     instructions: Content
+    """The question."""
     levels: list[DecisionLevel] = Field(min_length=2, max_length=10)
+    """The levels, which are numbered from 0 in this order. The score of the answer is the expected number."""
     name: Text | None = None
+    """Name that the answer repeats. The judge does not see it. None: no name."""
 
 
 Question = Annotated[PredicateQuestion | ChoiceQuestion | ScoreQuestion, Field(discriminator="type")]
@@ -90,26 +105,39 @@ class DecisionMessage(Foreign):
     """A message of the input."""
 
     type: Literal["message"] = "message"
+    """Always `message`."""
     role: Literal["user", "developer", "system", "assistant"]
+    """Author of the message. The judge sees it before the content, unless a user message is the whole input."""
     content: Content
+    """Text, or parts that hold text, which are joined by line breaks. None: empty. Other parts, such as images, are
+    refused."""
 
 
 class DecisionToolCall(Foreign):
     """A tool call in the input."""
 
     type: Literal["function_call", "custom_tool_call"]
+    """`function_call` has `arguments`, and `custom_tool_call` has `input`."""
     name: Text
+    """Name of the tool."""
     call_id: Text
+    """Id of the call, which the judge sees. It is not compared with the ids of outputs."""
     arguments: Text = ""
+    """Arguments of the call, which the judge sees as they are."""
     input: Text = ""
+    """Input of the call, which the judge sees if `arguments` is empty."""
 
 
 class DecisionToolOutput(Foreign):
     """The output of a tool call in the input."""
 
     type: Literal["function_call_output", "custom_tool_call_output"]
+    """`function_call_output` for a `function_call`, `custom_tool_call_output` for a `custom_tool_call`."""
     call_id: Text
+    """Id of the call, which the judge sees. It is not compared with the ids of calls."""
     output: Content
+    """Output of the tool: text, or parts that hold text, which are joined by line breaks. None: empty. Other parts are
+    refused."""
 
 
 def _kind(item: Any) -> str:
@@ -131,8 +159,11 @@ class DecisionRequest(Foreign):
     """Body of a decision request."""
 
     model: Text
+    """Name of the served judge. Another name is refused with a 404."""
     input: Text | Annotated[list[DecisionItem], Field(min_length=1)]
+    """What the questions are about: a text, or messages and tool calls."""
     questions: list[Question] = Field(min_length=1, max_length=MAX_QUESTIONS)
+    """The questions. Each is one judgment. If one cannot be judged, the whole request fails."""
     judge: dict[str, Any] = Field(default_factory=dict)
     """An extension of OpenAI's format: `orders`, `votes`, `tools` and the other options of a `JudgeRequest`, for every
     question."""

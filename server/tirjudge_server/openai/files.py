@@ -13,7 +13,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
 from tirjudge.http.protocol import invalid, shown
-from tirjudge_server.openai.filestore import FileStore, StoredFile, Upload
+from tirjudge_server.openai.filestore import BATCH_FILE_DAYS, FileStore, StoredFile, Upload
 from tirjudge_server.openai.pages import FilesQuery, listed, page, query_parameters
 from tirjudge_server.openai.wire import parsed
 from tirjudge_server.openapi import error_responses
@@ -32,10 +32,27 @@ MIN_LIFETIME_S, MAX_LIFETIME_S = 3600, 2_592_000
 _FORM = {
     "type": "object",
     "properties": {
-        "file": {"type": "string", "format": "binary"},
-        "purpose": {"type": "string", "enum": ["batch", "evals"]},
-        "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
-        "expires_after[seconds]": {"type": "integer", "minimum": MIN_LIFETIME_S, "maximum": MAX_LIFETIME_S},
+        "file": {
+            "type": "string",
+            "format": "binary",
+            "description": f"The file: one JSON object per line. At most {MAX_FILE_BYTES // 1024**2} MiB.",
+        },
+        "purpose": {
+            "type": "string",
+            "enum": ["batch", "evals"],
+            "description": "`batch`: requests of a batch. `evals`: rows of runs of evals.",
+        },
+        "expires_after[anchor]": {
+            "type": "string",
+            "enum": ["created_at"],
+            "description": "The lifetime begins when the file is uploaded. Ignored without `expires_after[seconds]`.",
+        },
+        "expires_after[seconds]": {
+            "type": "integer",
+            "minimum": MIN_LIFETIME_S,
+            "maximum": MAX_LIFETIME_S,
+            "description": f"Seconds until the file is deleted. Default: {BATCH_FILE_DAYS} days.",
+        },
     },
     "required": ["file", "purpose"],
 }

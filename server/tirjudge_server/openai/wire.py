@@ -68,8 +68,11 @@ Metadata = Annotated[
 class TextPart(TypedDict):
     """A part of a content that holds text."""
 
-    type: Literal["text", "input_text", "output_text"]
-    text: str
+    type: Annotated[
+        Literal["text", "input_text", "output_text"],
+        Field(description="All of these names mean the same."),
+    ]
+    text: Annotated[str, Field(description="Text of the part.")]
 
 
 Content = Annotated[Text, BeforeValidator(_joined, json_schema_input_type=str | list[str | TextPart] | None)]
