@@ -45,7 +45,7 @@ class ForeignRerank(ForeignRequest):
     texts: list[Text] | None = Field(default=None, min_length=1, max_length=MAX_RESPONSES)
     """The documents, as text-embeddings-inference names them. They select its format of the response. None: `documents`
     has them."""
-    top_n: Integer | None = None
+    top_n: Integer | None = Field(default=None, ge=0)
     """Maximum number of results for `documents`; None or 0: all. Ignored for `texts`."""
     return_documents: bool = True
     """Whether the results of `documents` repeat the documents. `/v2/rerank` never repeats them."""

@@ -185,9 +185,9 @@ class RecordsSource(Foreign):
     reasoning_effort: Text | None = None
     """Refused unless empty: records have no such field."""
     temperature: float | None = None
-    """Refused unless 0 or None: records cannot be filtered by it."""
+    """Refused unless None: records cannot be filtered by it."""
     top_p: float | None = None
-    """Refused unless 0 or None: records have no such field."""
+    """Refused unless None: records have no such field."""
     tools: list[Text] | None = None
     """Refused unless empty: records cannot be filtered by it."""
     users: list[Text] | None = None
@@ -197,7 +197,7 @@ class RecordsSource(Foreign):
     def unsupported(self) -> list[str]:
         """Names of given filters that records do not support."""
         names = ("metadata", "instructions_search", "reasoning_effort", "temperature", "top_p", "tools", "users")
-        return [name for name in names if getattr(self, name)]
+        return [name for name in names if getattr(self, name) not in (None, "", {}, [])]
 
 
 Source = Annotated[InlineSource | FileSource | RecordsSource, Field(discriminator="type")]

@@ -207,7 +207,11 @@ async def test_recorded_judgments_are_graded_and_their_prompts_answered_again(
             none = await ended(
                 client, await start(client, run.eval_id, {**sampling, "source": {**source, "model": "other"}})
             )
-            for filters in ({"metadata": {"a": "b"}}, {"type": "responses", "instructions_search": "x"}):
+            for filters in (
+                {"metadata": {"a": "b"}},
+                {"type": "responses", "instructions_search": "x"},
+                {"temperature": 0},
+            ):
                 with pytest.raises(BadRequestError, match="the records of this server have no such field"):
                     await start(client, run.eval_id, {**sampling, "source": {**source, **filters}})
             made = await create(client, written, config={"type": "logs", "metadata": {"use": "chat"}})
