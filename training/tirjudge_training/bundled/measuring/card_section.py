@@ -41,7 +41,7 @@ Kinds of instruction, on the responses of IFEval beside edits:
 |---|---|---|---|
 """
 _WORST = """
-Wrong verdicts, the worst first:
+Wrong verdicts, checked ones first, then by confidence:
 
 """
 
