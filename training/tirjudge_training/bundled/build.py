@@ -102,10 +102,10 @@ def second_profile() -> Profile:
 
 def second_generation(*, seed: int = 1) -> BundledRecipe:
     """Return the recipe of the first stage of the second generation. Its learning rate stays constant: the second stage has
-    the decay."""
+    the decay. A stage takes less than two hours on two cores."""
     return BundledRecipe(
         seed=seed,
-        num_steps=4000,
+        num_steps=2295,
         examples_per_step=96,
         whole=0.2,
         mode_shares=(0.5, 0.35, 0.15),
