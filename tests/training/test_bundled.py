@@ -145,7 +145,10 @@ def test_card_of_the_second_generation_says_that_it_guesses_evenly(tmp_path) -> 
     source = bundled_checkpoint()
     link_files(source, tmp_path, without=("README.md", "training.json"))
     training = json.loads((source / "training.json").read_text())
-    for checked, words in ((None, "reads the parameters"), ({"nothing": 0.22}, "guesses: all labels get about the same probability")):
+    for checked, words in (
+        (None, "reads the parameters"),
+        ({"nothing": 0.22}, "guesses: all labels get about the same probability"),
+    ):
         training["stages"][-1]["recipe"]["checked"] = checked
         (tmp_path / "training.json").write_text(json.dumps(training))
         write_card(tmp_path)
