@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
-from enum import EnumType
+from enum import StrEnum
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, Field, ValidationError
@@ -321,7 +321,9 @@ def _choices_of(path: tuple[str, ...], *, model: type[BaseModel]) -> list[str]:
     """Return the values of the field at a path, if it is an enumeration; otherwise an empty list."""
     field = _fields_at(path[:-1], model=model).get(path[-1])
     annotation = None if field is None else field.annotation
-    return [each.value for each in annotation] if isinstance(annotation, EnumType) else []
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return [each.value for each in annotation]
+    return []
 
 
 def _fields_at(path: tuple[str, ...], *, model: type[BaseModel]) -> Mapping[str, FieldInfo]:
