@@ -78,7 +78,7 @@ def _sets(sets: Sequence[Mapping[str, Any]], beside: Sequence[Mapping[str, Any]]
 
 def _beside(other: Mapping[str, Any]) -> str:
     items = "all items" if other["limit"] is None else f"at most {other['limit']} items per set"
-    return f' "{other["name"].capitalize()}" is the accuracy of another checkpoint, on {items}.'
+    return f'\n"{other["name"].capitalize()}" is the accuracy of another checkpoint, on {items}.'
 
 
 def _set_row(one: Mapping[str, Any], beside: Sequence[Mapping[str, Any]]) -> str:
