@@ -31,7 +31,7 @@ async def judge_server_with(folder: Path, **settings: Any) -> AsyncIterator[http
     """A client of a judge server with these settings, in the format that the bundled judge was trained on."""
     places = {"records": str(folder / "records.db"), "files": str(folder / "files")}
     given = ServerSettings(
-        **places, format="tirjudge/1", allow_unsafe_sandbox=True, allowed_host=["test"], slots=1, **settings
+        **places, format="tirjudge/2", allow_unsafe_sandbox=True, allowed_host=["test"], slots=1, **settings
     )
     async with open_application(given) as opened:
         transport = httpx2.ASGITransport(app=opened.app, raise_app_exceptions=False)

@@ -71,7 +71,7 @@ def test_a_file_is_judged_with_a_toy_format_tool_and_engine(run: Run, tmp_path: 
             ("--judge", "toy:7", "--tool", "saw"),
             "an entry point in the group tirjudge.tools or tirjudge.functions (docs/adding-kinds.md)",
         ),
-        (("--format", "toy/1"), "tirjudge-tiny was trained for tirjudge/1"),
+        (("--format", "toy/1"), "tirjudge-tiny was trained for tirjudge/2"),
     ],
 )
 def test_error_for_an_unknown_kind_lists_the_installed_kinds(

@@ -37,7 +37,7 @@ async def test_server_collector_and_harness_generate_the_same_rollouts() -> None
     assert found["rollouts_with_programs"] > 12
     assert (found["mismatches_server"], found["mismatches_harness"]) == (0, 0)
     assert found["largest_logprob_difference"] < 1e-4
-    assert found["compared_tokens"] > 100
+    assert found["compared_tokens"] > 50
 
 
 def test_different_id_or_mask_is_a_mismatch() -> None:

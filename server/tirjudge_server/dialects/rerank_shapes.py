@@ -45,8 +45,8 @@ class ForeignRerank(ForeignRequest):
     texts: list[Text] | None = Field(default=None, min_length=1, max_length=MAX_RESPONSES)
     """The documents, as text-embeddings-inference names them. They select its format of the response. None: `documents`
     has them."""
-    top_n: Integer | None = Field(default=None, ge=0)
-    """Maximum number of results for `documents`; None or 0: all. Ignored for `texts`."""
+    top_n: Integer | None = None
+    """Maximum number of results for `documents`; None, 0 or less: all. Ignored for `texts`."""
     return_documents: bool = True
     """Whether the results of `documents` repeat the documents. `/v2/rerank` never repeats them."""
     return_text: bool = False
@@ -92,7 +92,7 @@ async def reply(asked: ForeignRerank, context: DialectContext) -> Any:
     return {
         "id": f"rerank-{uuid.uuid4().hex}",
         "model": context.model,
-        "results": results[: asked.top_n or None],
+        "results": results[: max(0, asked.top_n or 0) or None],
         "usage": {**context.usage(), "search_units": 1},
         "meta": {
             "api_version": {"version": "2"},

@@ -27,4 +27,4 @@ def test_the_defaults_are_those_of_the_code() -> None:
 def test_the_example_chooses_the_response_that_follows_the_instructions(capsys: pytest.CaptureFixture[str]) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     exec(example, {"__name__": "__main__"})  # noqa: S102
-    assert capsys.readouterr().out == "1 (1, 0, 2) (0.5, 1.0, 0.0)\n"
+    assert capsys.readouterr().out == "1 (1, 2, 0) (0.0, 1.0, 0.5)\n"

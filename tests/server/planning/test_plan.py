@@ -42,8 +42,8 @@ def test_kv_cache_of_8b_model_is_144_kib_per_token() -> None:
 
 def test_config_of_a_checkpoint_is_read(tmp_path: Path) -> None:
     shape = find_model(str(ROOT / "judge" / "tirjudge" / "checkpoints" / "tiny"))
-    assert (shape.num_layers, shape.num_kv_heads, shape.head_dim, shape.tied) == (4, 2, 48, True)
-    assert shape.num_parameters == pytest.approx(2e6, rel=0.1)
+    assert (shape.num_layers, shape.num_kv_heads, shape.head_dim, shape.tied) == (6, 2, 64, True)
+    assert shape.num_parameters == pytest.approx(5.5e6, rel=0.1)
     (tmp_path / "config.json").write_text(json.dumps({"num_experts": 128}))
     with pytest.raises(PlanError, match="mixture of experts"):
         find_model(str(tmp_path))

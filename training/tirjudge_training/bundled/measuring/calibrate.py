@@ -49,7 +49,7 @@ MIN_CHECKED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
+class FittedCalibration:
     """A fitted calibration and its effect on the items that it was fitted on."""
 
     label_temperature: float
@@ -66,7 +66,7 @@ class Calibration:
     """Accuracy of these verdicts. None: there are none."""
 
 
-def fitted_calibration(items: Sequence[RawJudgment]) -> Calibration:
+def fitted_calibration(items: Sequence[RawJudgment]) -> FittedCalibration:
     """Return the calibration that makes the right labels most likely, and the lowest threshold from which checked verdicts
     are accurate enough (`CHECKED_ACCURACY`). If no threshold reaches that, it is the one with the highest accuracy.
 
@@ -84,7 +84,7 @@ def fitted_calibration(items: Sequence[RawJudgment]) -> Calibration:
     checked = [
         item for item in items if item.is_checked and _weight(item, program_weight=program_weight) >= checked_from
     ]
-    return Calibration(
+    return FittedCalibration(
         label_temperature=temperature,
         program_weight=program_weight,
         checked_from=checked_from,
@@ -165,7 +165,7 @@ async def _judged(checkpoint: Path, *, num_items: int, on_item: Callable[[], Non
         engine.close()
 
 
-def calibrate_checkpoint(checkpoint: Path, *, num_items: int, console: Console) -> Calibration:
+def calibrate_checkpoint(checkpoint: Path, *, num_items: int, console: Console) -> FittedCalibration:
     """Fit the calibration of a checkpoint and write it into its judge.json.
 
     Raises:
