@@ -23,7 +23,7 @@ ITEMS = [
     {"mode": "pairwise", "prompt": "Write at least 5 words.", "responses": ["no", "one two three four five six"]},
 ]
 """Requests for which the bundled judge writes a program. The output of the program is a user message, as for every
-chat endpoint. The bundled judge was not trained on that, so many of its verdicts are missing, and none is checked."""
+chat endpoint. The bundled judge was not trained on that, so verdicts can be missing, and none is checked."""
 
 
 @asynccontextmanager
