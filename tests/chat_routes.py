@@ -21,9 +21,10 @@ ITEMS = [
     {"mode": "pairwise", "prompt": "Write one sentence. Use no commas.", "responses": ["Yes, it rains.", "It rains."]},
     {"mode": "pairwise", "prompt": "Write exactly 3 words.", "responses": ["one two three", "one two"]},
     {"mode": "pairwise", "prompt": "Write at least 5 words.", "responses": ["no", "one two three four five six"]},
+    {"mode": "pointwise", "prompt": "Write at least 5 words.", "responses": ["no"], "tools": "off"},
 ]
-"""Requests for which the bundled judge writes a program. The output of the program is a user message, as for every
-chat endpoint. The bundled judge was not trained on that, so verdicts can be missing, and none is checked."""
+"""Requests for which the bundled judge writes a program, and one without tools. The output of a program is a user message,
+as for every chat endpoint. The bundled judge was not trained on that, so the verdict after a program can be missing."""
 
 
 @asynccontextmanager

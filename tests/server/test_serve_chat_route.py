@@ -38,6 +38,6 @@ async def test_every_route_answers_with_our_chat_route(
         assert await unexpected_answers(client, model="chatting") == {}
         judgments = await judgments_of_items(client)
         metrics = (await client.get("/metrics")).text
-    assert {judgment.verdict.status for judgment in judgments} <= {"decided", "abstained"}
+    assert judgments[-1].verdict.status == "decided"
     assert all(judgment.usage.input_tokens for judgment in judgments)
     assert 'tirjudge_tokens_total{kind="output"}' in metrics

@@ -120,6 +120,14 @@ async def test_a_long_prompt_that_was_read_whole_is_judged() -> None:
         assert (await judged(chat.url, long)).verdict.status == "decided"
 
 
+async def test_words_that_the_model_wrote_are_not_expected_in_the_token_count() -> None:
+    """The tokens of some models have several words, such as those of the bundled judge."""
+    program = "```python\n# " + "many words of one token " * 400 + "\nprint(1)\n```"
+    with serving_chat([program, VERDICT], usage={"prompt_tokens": 1200, "completion_tokens": 9}) as chat:
+        assert (await judged(chat.url)).verdict.status == "decided"
+    assert len(chat.bodies) == 2
+
+
 async def test_texts_are_shortened_to_the_given_context() -> None:
     long = PAIR.model_copy(update={"prompt": "word " * 4000})
     with serving_chat([VERDICT]) as chat:
