@@ -30,7 +30,7 @@ REQUESTS = (
     JudgeRequest(mode=Mode.POINTWISE, prompt="What is 17 * 23 + 4?", responses=["The answer is 395."]),
     JudgeRequest(
         mode=Mode.LISTWISE,
-        prompt="Describe the morning in all capital letters.",
+        prompt="Describe the morning. Use all capital letters.",
         responses=[
             "The sun is up and the street is quiet.",
             "THE SUN IS UP and the street is quiet.",
