@@ -32,7 +32,7 @@ from tirjudge_sandbox import SandboxPool
 from tirjudge_sandbox.candidates import FUNCTIONS
 from tirjudge_training.bundled.build import train_bundled
 from tirjudge_training.bundled.evaluate import TestSet, draw_items
-from tirjudge_training.bundled.sft import BundledRecipe, StepReport, second_stage
+from tirjudge_training.bundled.sft import BundledRecipe, StepReport, last_stage
 from tirjudge_training.synthetic.examples import Mixture
 from tirjudge_training.validation import names_best
 
@@ -54,7 +54,7 @@ def recipe_of(num_steps: int, *, parent: Path) -> BundledRecipe:
     base = BundledRecipe(
         mixture=Mixture(code=0.4), functions=tuple(function.line for function in FUNCTIONS), num_steps=5 * num_steps
     )
-    return second_stage(base, parent=parent)
+    return last_stage(base, parent=parent)
 
 
 def with_forging(request: JudgeRequest, best: int) -> JudgeRequest:

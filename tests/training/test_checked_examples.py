@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from random import Random
 
@@ -26,7 +27,7 @@ from tirjudge_training.bundled.checked import (
     judgment,
     with_errors,
 )
-from tirjudge_training.bundled.sft import BundledRecipe, StepReport, make_shard
+from tirjudge_training.bundled.sft import GPU_BATCHES, BundledRecipe, StepReport, batches_for_steps, make_shard
 from tirjudge_training.bundled.tokenizer import BLANK, train_copying_tokenizer
 from tirjudge_training.bundled.vocabulary import TrainedVocabulary
 from tirjudge_training.instructions.programs import program
@@ -92,7 +93,7 @@ def test_the_drawn_output_is_what_the_program_prints(mode, responses) -> None:
     checks = ('"a" in r', '"b" in r')
     outcomes = tuple(("a" in one, "b" in one) for one in responses)
     example = CheckedExample(
-        mode=mode, prompt="?", checks=checks, tools=True, sizes=(1,) * len(responses), outcomes=outcomes, label="B"
+        mode=mode, prompt="?", checks=checks, tools=True, num_responses=len(responses), outcomes=outcomes, label="B"
     )
     bound = {"prompt": "?", "response": responses[0], "responses": dict(zip("AB", responses, strict=False))}
     printed = run_trusted(program(checks, mode=mode), bindings=bound)
@@ -199,6 +200,18 @@ def test_an_interrupted_training_goes_on_and_refuses_other_settings(tmp_path: Pa
 
 def test_every_mode_is_drawn() -> None:
     for mode in MODEL_MODES:
-        sizes = {len(example.sizes) for example in drawn(100, mode=mode)}
+        sizes = {example.num_responses for example in drawn(100, mode=mode)}
         assert min(sizes) >= (1 if mode is Mode.POINTWISE else 2)
         assert (len(sizes) > 1) == (mode is Mode.LISTWISE)
+
+
+def test_processes_generate_the_same_rows_in_the_same_order(vocabulary) -> None:
+    recipe, profile = replace(SMALL, batch_tokens=1024), second_profile()
+    three = replace(recipe, batch_tokens=GPU_BATCHES * 1024)
+    alone, helped = (
+        list(islice(batches_for_steps(each, rank=0, profile=profile, vocabulary=vocabulary, num_generators=num), 7))
+        for each, num in ((three, 0), (recipe, 2))
+    )
+    assert [(index, [batch.ids.tolist() for batch in step]) for index, step in alone] == [
+        (index, [batch.ids.tolist() for batch in step]) for index, step in helped
+    ]

@@ -78,14 +78,14 @@ def bundled(
     ] = 2,
     seed: Annotated[int, typer.Option(help="Seed of data, order and weights.")] = 1,
     steps: Annotated[
-        int | None, typer.Option(help="Optimizer steps of the first stage. The second stage has a fifth as many.")
+        int | None, typer.Option(help="Optimizer steps of each stage but the last, which has fewer.")
     ] = None,
     workers: Annotated[
         int | None, typer.Option(help="Number of worker processes, one core each. With 1, a GPU is used if available.")
     ] = None,
     parent: Annotated[
         Path | None,
-        typer.Option("--from", help="Run only the second stage, from this checkpoint. Default: both, from scratch."),
+        typer.Option("--from", help="Run only the last stage, from this checkpoint. Default: all, from scratch."),
     ] = None,
     items: Annotated[int, typer.Option(help="Held-out items per evaluation set; 0 skips the evaluation.")] = 1000,
     json_output: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
@@ -104,7 +104,7 @@ def bundled(
         os.execv(sys.executable, sys.orig_argv)
     from tirjudge_training.bundled.build import second_generation, train_bundled
     from tirjudge_training.bundled.measuring.calibrate import NUM_ITEMS, calibrate_checkpoint
-    from tirjudge_training.bundled.sft import BundledRecipe, StepReport, second_stage
+    from tirjudge_training.bundled.sft import BundledRecipe, StepReport, last_stage, stage_folder, stages_of
     from tirjudge_training.run_folder import StageRecord
     from tirjudge_training.stage_report import Reporter
 
@@ -112,20 +112,19 @@ def bundled(
     recipe = recipe if steps is None else replace(recipe, num_steps=steps)
     recipe = recipe if workers is None else replace(recipe, num_workers=workers)
     state = out.parent / f"{out.name}.training"
-    first = state / "first-stage"
-    stages = [(recipe, first), (second_stage(recipe, parent=first), out)]
-    if parent is not None:
-        stages = [(second_stage(recipe, parent=parent), out)]
+    stages = stages_of(recipe, folder=state) if parent is None else [last_stage(recipe, parent=parent)]
     with Reporter(console=Console(stderr=True), line_every=50) as reporter:
-        for number, (stage, made) in enumerate(stages, start=1):
-            if made == first and (first / "training.json").exists():
+        for number, stage in enumerate(stages, start=1):
+            folder = stage_folder(state, number)
+            made = out if number == len(stages) else folder / "checkpoint"
+            if made != out and (made / "training.json").exists():
                 continue
             reporter.began(StageRecord(name=f"stage {number} of {len(stages)}", kind="sft"))
 
             def on_step(report: StepReport, total: int = stage.num_steps) -> None:
                 reporter.moved("training", report.step + 1, total, {"train/loss": report.loss})
 
-            train_bundled(stage, out=made, state=state / f"stage-{number}", on_step=on_step)
+            train_bundled(stage, out=made, state=folder, on_step=on_step)
     shutil.rmtree(state)
     if generation == 2:
         calibrate_checkpoint(out, num_items=NUM_ITEMS, console=Console(stderr=True))

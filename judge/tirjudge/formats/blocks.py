@@ -20,7 +20,7 @@ from importlib import resources
 from tirjudge.control_tokens import FAMILIES, ControlTokens
 from tirjudge.formats.attached import store_lines
 from tirjudge.formats.base import Forcing, FormatTraits, FoundVerdict, Stops
-from tirjudge.formats.texts import cut, elide, fill
+from tirjudge.formats.texts import NOT_SHOWN, cut, elide, fill
 from tirjudge.tools.base import Bindings, Tool
 from tirjudge.types import (
     MODEL_MODES,
@@ -190,7 +190,8 @@ class BlockFormat:
             return safe
 
         names = _section_names(mode, len(responses))
-        sections = [_section(name, shown(text, response_chars)) for name, text in zip(names, responses, strict=True)]
+        texts = [shown(text, response_chars) if response_chars else NOT_SHOWN for text in responses]
+        sections = [_section(name, text) for name, text in zip(names, texts, strict=True)]
         asked = [_section("prompt", shown(prompt, prompt_chars))]
         if reference is not None:
             asked.append(_reference_section(shown(reference, response_chars), tools=tools))

@@ -1,7 +1,7 @@
 """Training examples of the second generation: the judge reads a prompt and writes its checks.
 
 The prompt alone determines the checks, so no example has responses: the outcomes of the checks are drawn, and the prompt
-shows only the lengths of the responses. If nothing can be checked, or if checks tie, the verdict is drawn evenly.
+shows nothing of the responses. If nothing can be checked, or if checks tie, the verdict is drawn evenly.
 
 Texts that are always the same, such as the instructions of the prompt and the functions of a program, are one token each
 (`frozen_texts`).
@@ -10,7 +10,6 @@ Texts that are always the same, such as the instructions of the prompt and the f
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,10 +19,11 @@ from random import Random
 from tirjudge.chat_template import ChatTemplate
 from tirjudge.control_tokens import NONE
 from tirjudge.formats.blocks import OUTPUT_FENCE, labels, observation_text
+from tirjudge.formats.texts import NOT_SHOWN
 from tirjudge.formats.tirjudge_2 import FORMAT
 from tirjudge.profile import Profile
 from tirjudge.types import MODEL_MODES, Mode, label_of
-from tirjudge_training.bundled.passages import draw_passage, draw_question
+from tirjudge_training.instructions.passages import draw_passage, draw_question
 from tirjudge_training.bundled.problems import draw_problem
 from tirjudge_training.instructions.composing import Composer, composer_of
 from tirjudge_training.instructions.helpers import SOURCES
@@ -65,7 +65,7 @@ class CheckedShares:
     """Share without tools."""
     passage: float = 0.06
     """Share of the composed prompts with a long text between the instructions and the task."""
-    tie: float = 0.12
+    tie: float = 0.3
     """Share of the examples with several responses whose checks tie."""
     noise: float = 0.04
     """Share of the complete judgments whose program fails or prints noise."""
@@ -80,8 +80,7 @@ class CheckedExample:
     checks: tuple[str, ...]
     """Expressions over the response `r`, in the order of the prompt. Empty: nothing can be checked."""
     tools: bool
-    sizes: tuple[int, ...]
-    """Length of each response in characters."""
+    num_responses: int
     outcomes: tuple[tuple[bool, ...], ...]
     """For each response, which checks it passes."""
     label: str
@@ -112,7 +111,7 @@ def drawn_example(rng: Random, *, mode: Mode, shares: CheckedShares) -> CheckedE
         prompt=prompt,
         checks=checks,
         tools=tools,
-        sizes=tuple(int(math.exp(rng.uniform(1, 8.5))) for _ in range(num_responses)),
+        num_responses=num_responses,
         outcomes=outcomes,
         label=label,
         noise=noise,
@@ -128,7 +127,7 @@ def with_errors(
     if not example.checks or draw >= erring.guesses + erring.wrong_plans:
         return example
     if draw < erring.guesses:
-        return replace(example, checks=(), noise=None, label=rng.choice(labels(example.mode, len(example.sizes))))
+        return replace(example, checks=(), noise=None, label=rng.choice(labels(example.mode, example.num_responses)))
     while True:
         other = drawn_example(rng, mode=example.mode, shares=shares)
         if other.checks:
@@ -140,7 +139,7 @@ def rendered(example: CheckedExample, *, profile: Profile, chat: ChatTemplate, m
     text = FORMAT.render_prompt(
         example.mode,
         prompt=example.prompt,
-        responses=["x" * size for size in example.sizes],
+        responses=[""] * example.num_responses,
         tools=example.tools,
         max_tool_calls=max_tool_calls,
         prompt_chars=profile.prompt_chars,
@@ -352,7 +351,7 @@ def frozen_texts() -> tuple[str, ...]:
             texts += (piece for piece in _PLACE.split(FORMAT.template(mode, tools=tools)) if len(piece.strip()) > 3)
     texts += ["user\n", "\n<|im_start|>", "assistant\n", "<prompt>\n", "\n</prompt>\n\n", " [... ", " characters ...] "]
     for name in ("response", *(f"response_{label_of(i).lower()}" for i in range(26))):
-        texts += [f"<{name}>", f"</{name}>", f"<{name}>\n [... ", f" characters ...] \n</{name}>"]
+        texts += [f"<{name}>", f"</{name}>", f"<{name}>\n{NOT_SHOWN}\n</{name}>"]
     texts += ["<preference>", "</preference>", "<score>", "</score>", 'CHECK {"A": ', 'CHECK {"score": ']
     texts += (f"{source}\n" for source in SOURCES.values())
     texts += (f"        {expression},\n" for expression in FORMS.values())

@@ -12,7 +12,7 @@ from functools import cache
 from importlib import resources
 from random import Random
 
-from tirjudge_training.bundled.passages import draw_passage
+from tirjudge_training.instructions.passages import draw_passage
 
 _CHOICE = re.compile(r"\(([^()|]*(?:\|[^()|]*)+)\)")
 _SLOT = re.compile(r"\{(n|big|x|poly|matrix|frac|set|name|thing|place|say)\}")

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import heapq
 import multiprocessing
+import os
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
@@ -22,6 +24,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
@@ -51,6 +54,15 @@ not among the last thousand shapes. Without rounding, almost every batch has a d
 FEW_ROWS = 32
 """Minimum number of rows of one kind that get separate batches. Rows of rarer kinds share batches with lists of other
 lengths."""
+
+CONSTANT_STAGES = 2
+"""Number of stages of the second generation before the last one."""
+
+GPU_BATCHES = 3
+"""Number of batches of a processor in one batch of a GPU, which computes large batches in nearly the time of small ones."""
+
+SAVE_S = 60.0
+"""Minimum seconds between two saved states on a GPU, where a shard takes a second."""
 
 MAX_TOOL_CALLS = 3
 """Limit on tool calls in every training prompt; also the default of a request."""
@@ -91,7 +103,8 @@ class BundledRecipe:
     num_kv_heads: int = 2
     head_dim: int = 48
     num_workers: int = 2
-    """Number of processes that share a step, each on one core. Use 1 on a GPU."""
+    """Number of processes that share a step, each on one core. With 1, a GPU is used if available, and the other cores
+    generate the data."""
     mixture: Mixture = field(default_factory=Mixture)
     """Shares of the kinds of items."""
     erring: TeacherErrors = field(default_factory=TeacherErrors)
@@ -106,19 +119,43 @@ class BundledRecipe:
     """Checkpoint folder with the initial weights and the tokenizer. None: train from scratch."""
 
 
-def second_stage(recipe: BundledRecipe, *, parent: Path) -> BundledRecipe:
-    """Return the recipe of the second stage: new data, a fifth of the steps, 0.4 times the learning rates."""
+def last_stage(recipe: BundledRecipe, *, parent: Path) -> BundledRecipe:
+    """Return the recipe of the last stage: new data, 0.4 times the learning rates, which decay to zero. It takes a fifth of the
+    steps of a stage of the first generation, and three quarters of one of the second, which has more stages."""
+    is_first = recipe.checked is None
     return replace(
         recipe,
-        seed=recipe.seed + 1,
-        num_steps=max(1, recipe.num_steps // 5),
+        seed=recipe.seed + (1 if is_first else CONSTANT_STAGES + 1),
+        num_steps=max(1, recipe.num_steps // 5 if is_first else 3 * recipe.num_steps // 4),
         matrix_lr=0.4 * recipe.matrix_lr,
         other_lr=0.4 * recipe.other_lr,
         warmup_steps=20,
         decay_share=0.9,
-        whole=0.35,
+        whole=max(0.35, recipe.whole),
         parent=str(parent),
     )
+
+
+def stages_of(recipe: BundledRecipe, *, folder: Path) -> list[BundledRecipe]:
+    """Return the recipes of all stages of a training from scratch.
+
+    The first generation has one stage and the last one. The second has `CONSTANT_STAGES` with a constant learning rate, each
+    with new data, and the last one.
+
+    Args:
+        recipe: The recipe of the first stage.
+        folder: Folder with the checkpoint of each stage but the last, `stage_folder(folder, number) / "checkpoint"`.
+    """
+    stages = [recipe]
+    for number in range(1, 1 if recipe.checked is None else CONSTANT_STAGES):
+        parent = str(stage_folder(folder, number) / "checkpoint")
+        stages.append(replace(recipe, seed=recipe.seed + number, warmup_steps=20, parent=parent))
+    return [*stages, last_stage(recipe, parent=stage_folder(folder, len(stages)) / "checkpoint")]
+
+
+def stage_folder(folder: Path, number: int) -> Path:
+    """Return the folder of a stage in the folder of a training. The first stage has the number 1."""
+    return folder / f"stage-{number}"
 
 
 class PromptKind(NamedTuple):
@@ -163,10 +200,6 @@ class PackedBatch:
         """Estimated time of one pass, in arbitrary units. With 700 earlier positions, attention takes half of the
         time."""
         return self.num_tokens * (700 + len(self.shared) + self.ids.shape[1])
-
-    def to(self, device: str) -> PackedBatch:
-        """Return the batch with its tensors on another device."""
-        return replace(self, ids=self.ids.to(device), targets=self.targets.to(device))
 
 
 def model_config(recipe: BundledRecipe, vocabulary: TrainedVocabulary, *, context_tokens: int, eos: str) -> Qwen3Config:
@@ -361,13 +394,14 @@ def _num_shared(rows: Sequence[PackedRow], *, most: int = SHARED_MOST) -> int:
 
 
 def _batch(rows: Sequence[PackedRow], *, num_shared: int, length: int) -> PackedBatch:
-    ids = torch.zeros(len(rows), length, dtype=torch.long)
-    targets = torch.full((len(rows), length), -100, dtype=torch.long)
+    ids = np.zeros((len(rows), length), dtype=np.int64)
+    targets = np.full((len(rows), length), -100, dtype=np.int64)
     for i, row in enumerate(rows):
-        ids[i, : len(row.ids) - num_shared] = torch.tensor(row.ids[num_shared:])
+        ids[i, : len(row.ids) - num_shared] = row.ids[num_shared:]
         for start, end in row.loss_from:
-            targets[i, start - 1 - num_shared : end - 1 - num_shared] = torch.tensor(row.ids[start:end])
-    return PackedBatch(shared=list(rows[0].ids[:num_shared]), ids=ids, targets=targets)
+            targets[i, start - 1 - num_shared : end - 1 - num_shared] = row.ids[start:end]
+    shared = list(rows[0].ids[:num_shared])
+    return PackedBatch(shared=shared, ids=torch.from_numpy(ids), targets=torch.from_numpy(targets))
 
 
 def deal(batches: Sequence[PackedBatch], *, num_steps: int) -> list[list[PackedBatch]]:
@@ -384,15 +418,21 @@ def batch_loss(
 ) -> tuple[torch.Tensor, int]:
     """Return the summed cross-entropy over the tokens that the model writes, and the number of these tokens.
 
-    A token without a row in the vocabulary is not a target.
+    A token without a row in the vocabulary is not a target. The batch may be on another device than the model: its places
+    are found where it is, so a GPU does not have to wait for their number.
     """
-    shared = torch.tensor(batch.shared, dtype=torch.long, device=batch.ids.device)
+    device = model.model.embed_tokens.weight.device
     flat = batch.targets.flatten()
     places = (flat > OTHER if vocabulary.num_others else flat != -100).nonzero()[:, 0]
     num_targets = len(places)
     filling = _rounded(num_targets, TARGET_STEP) - num_targets
-    targets = F.pad(flat[places], (0, filling), value=-100)
-    hidden = hidden_states(model, shared=shared, ids=batch.ids, places=F.pad(places, (0, filling)))
+    targets = F.pad(flat[places], (0, filling), value=-100).to(device)
+    hidden = hidden_states(
+        model,
+        shared=torch.tensor(batch.shared, dtype=torch.long).to(device),
+        ids=batch.ids.to(device),
+        places=F.pad(places, (0, filling)).to(device),
+    )
     logits = vocabulary.count_others(model.lm_head(hidden).float())
     return F.cross_entropy(logits, targets, reduction="sum"), num_targets
 
@@ -420,36 +460,58 @@ class SharedMuon(torch.optim.Muon):
         rank, num_workers = dist.get_rank(), dist.get_world_size()
         for group in self.param_groups:
             matrices = [matrix for matrix in group["params"] if matrix.grad is not None]
-            updates = []
+            own: dict[torch.Size, list[int]] = {}
+            updates: list[torch.Tensor] = []
             for i, matrix in enumerate(matrices):
                 state = self.state[matrix]
                 if "momentum_buffer" not in state:
                     state["momentum_buffer"] = torch.zeros_like(matrix.grad)
                 momentum = state["momentum_buffer"].lerp_(matrix.grad, 1 - group["momentum"])
-                update = matrix.grad.lerp(momentum, group["momentum"])
                 if i % num_workers == rank:
-                    update = orthogonalized(update, coefficients=group["ns_coefficients"], num_steps=group["ns_steps"])
+                    own.setdefault(matrix.shape, []).append(i)
+                    updates.append(matrix.grad.lerp(momentum, group["momentum"]))
                 else:
-                    update = torch.zeros_like(update)
-                updates.append(update)
-            flat = torch.cat([update.flatten().cpu() for update in updates])
-            dist.all_reduce(flat)
-            for matrix, update in zip(matrices, flat.split([matrix.numel() for matrix in matrices]), strict=True):
+                    updates.append(torch.zeros_like(matrix))
+            for same_shape in own.values():
+                found = orthogonalized(
+                    torch.stack([updates[i] for i in same_shape]),
+                    coefficients=group["ns_coefficients"],
+                    num_steps=group["ns_steps"],
+                )
+                for i, update in zip(same_shape, found, strict=True):
+                    updates[i] = update
+            for matrix, update in zip(matrices, summed(updates), strict=True):
                 rate = group["lr"] * max(1.0, matrix.shape[0] / matrix.shape[1]) ** 0.5
                 matrix.mul_(1 - group["lr"] * group["weight_decay"])
-                matrix.sub_(update.view_as(matrix).to(matrix.device), alpha=rate)
+                matrix.sub_(update, alpha=rate)
 
 
-def orthogonalized(matrix: torch.Tensor, *, coefficients: tuple[float, float, float], num_steps: int) -> torch.Tensor:
-    """Return a matrix with its singular values moved close to 1, by Newton-Schulz iteration."""
+def summed(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Return the sums of tensors over all workers. One worker has nothing to wait for."""
+    if dist.get_world_size() == 1:
+        return list(tensors)
+    flat = torch.cat([tensor.flatten() for tensor in tensors])
+    dist.all_reduce(flat)
+    parts = flat.split([tensor.numel() for tensor in tensors])
+    return [part.view_as(tensor) for part, tensor in zip(parts, tensors, strict=True)]
+
+
+def orthogonalized(matrices: torch.Tensor, *, coefficients: tuple[float, float, float], num_steps: int) -> torch.Tensor:
+    """Return matrices with their singular values moved close to 1, by Newton-Schulz iteration.
+
+    Args:
+        matrices: (..., rows, columns).
+        coefficients: Coefficients of the polynomial of one iteration.
+        num_steps: Number of iterations.
+    """
     a, b, c = coefficients
-    tall = matrix.shape[0] > matrix.shape[1]
-    x = matrix.T if tall else matrix
-    x = x / x.norm().clamp(min=1e-7)
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    x = matrices.mT if tall else matrices
+    x = x / x.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
     for _ in range(num_steps):
-        gram = x @ x.T
-        x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return x.T if tall else x
+        gram = x @ x.mT
+        x = a * x + (b * gram + c * (gram @ gram)) @ x
+    return x.mT if tall else x
 
 
 def make_optimizers(model: Qwen3ForCausalLM, recipe: BundledRecipe) -> list[torch.optim.Optimizer]:
@@ -538,6 +600,8 @@ def _train(
     torch.set_num_threads(1)
     torch.manual_seed(recipe.seed)
     device = "cuda" if torch.cuda.is_available() and recipe.num_workers == 1 else "cpu"
+    if device == "cuda":
+        torch.set_float32_matmul_precision("high")  # TF32; bfloat16 would need a cast before each of the small products
     model = Qwen3ForCausalLM(model_config(recipe, vocabulary, context_tokens=profile.context_tokens, eos=eos))
     if start is None and recipe.parent is not None:
         start = load_file(Path(recipe.parent, "model.safetensors"))
@@ -558,12 +622,20 @@ def _train(
         shard, step, earlier_s = (0, 0, 0.0) if saved is None else (saved["shard"], saved["step"], saved["elapsed_s"])
         started = time.perf_counter() - earlier_s
         model.train()
-        batches = batches_for_steps(recipe, rank=rank, profile=profile, vocabulary=vocabulary, first_shard=shard)
+        batches = batches_for_steps(
+            recipe,
+            rank=rank,
+            profile=profile,
+            vocabulary=vocabulary,
+            first_shard=shard,
+            num_generators=0 if device == "cpu" else max(1, (os.cpu_count() or 2) - 2),
+        )
+        saved_at = time.perf_counter()
         for new_shard, step_batches in islice(batches, recipe.num_steps - step):
-            if new_shard > shard and state is not None and rank == 0:
-                _save_state(
-                    state, model, optimizers, shard=new_shard, step=step, elapsed_s=time.perf_counter() - started
-                )
+            now = time.perf_counter()
+            if new_shard > shard and state is not None and rank == 0 and now - saved_at >= (device != "cpu") * SAVE_S:
+                _save_state(state, model, optimizers, shard=new_shard, step=step, elapsed_s=now - started)
+                saved_at = now
             shard = new_shard
             for group, peak in zip(groups, peaks, strict=True):
                 group["lr"] = peak * learning_rate(step, recipe)
@@ -617,28 +689,35 @@ def _add_gradients(
     Returns:
         Summed loss, number of tokens in the loss, number of computed tokens, each over all workers.
     """
-    bf16 = device == "cuda" or torch.cpu._is_amx_tile_supported()  # without such a unit, float32 is faster
-    totals = torch.zeros(3, dtype=torch.float32)
+    bf16 = device == "cpu" and torch.cpu._is_amx_tile_supported()  # without such a unit, float32 is faster
+    total_loss = torch.zeros((), device=device)
+    num_targets = num_tokens = 0
     for batch in batches:
         with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
-            loss, num_targets = batch_loss(model, batch.to(device), vocabulary=vocabulary)
+            loss, num = batch_loss(model, batch, vocabulary=vocabulary)
         loss.backward()
-        totals += torch.tensor([float(loss.detach()), num_targets, batch.num_tokens])
+        total_loss += loss.detach()
+        num_targets, num_tokens = num_targets + num, num_tokens + batch.num_tokens
     table = model.model.embed_tokens.weight
     if vocabulary.num_others and table.grad is not None:
         table.grad[OTHER].zero_()
     parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
-    flat = torch.cat([p.grad.flatten().cpu() for p in parameters if p.grad is not None] + [totals])
-    dist.all_reduce(flat)
-    total_loss, total_targets, total_tokens = flat[-3:].tolist()
-    mean = flat[:-3] / total_targets
-    for parameter, gradient in zip(parameters, mean.split([p.numel() for p in parameters]), strict=True):
-        parameter.grad = gradient.view_as(parameter).to(device)
-    return total_loss, int(total_targets), int(total_tokens)
+    totals = torch.tensor([num_targets, num_tokens], dtype=torch.float32, device=device)
+    *gradients, totals, total_loss = summed([*(p.grad for p in parameters if p.grad is not None), totals, total_loss])
+    all_targets, all_tokens = map(int, totals.tolist())
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        parameter.grad = gradient / all_targets
+    return float(total_loss), all_targets, all_tokens
 
 
 def batches_for_steps(
-    recipe: BundledRecipe, *, rank: int, profile: Profile, vocabulary: TrainedVocabulary, first_shard: int = 0
+    recipe: BundledRecipe,
+    *,
+    rank: int,
+    profile: Profile,
+    vocabulary: TrainedVocabulary,
+    first_shard: int = 0,
+    num_generators: int = 0,
 ) -> Iterator[tuple[int, list[PackedBatch]]]:
     """Yield the batches of this worker, one list per step, with its share of about `examples_per_step` rows.
 
@@ -651,16 +730,63 @@ def batches_for_steps(
         profile: Profile with the limits on the texts in a prompt.
         vocabulary: Vocabulary of the model.
         first_shard: Number of the first shard.
+        num_generators: Number of processes that generate shards in advance. 0: this process generates them.
 
     Yields:
         Number of the shard, and the batches of the step.
     """
     steps_per_shard = max(1, round(recipe.examples_per_shard * recipe.num_workers / recipe.examples_per_step))
+    batch_tokens = recipe.batch_tokens * (GPU_BATCHES if num_generators else 1)
+    numbers = (index * recipe.num_workers + rank for index in count(first_shard))
     left: list[PackedRow] = []
-    for index in count(first_shard):
-        rows = left + make_shard(recipe, profile, vocabulary, index * recipe.num_workers + rank)
-        batches, left = full_batches(rows, batch_tokens=recipe.batch_tokens, most_shared=recipe.most_shared)
+    for index, shard in enumerate(
+        _shards(numbers, recipe, profile, vocabulary, num_generators=num_generators), start=first_shard
+    ):
+        rows = left + shard
+        batches, left = full_batches(rows, batch_tokens=batch_tokens, most_shared=recipe.most_shared)
         steps = deal(batches, num_steps=min(steps_per_shard, len(batches)))
         Random(f"{recipe.seed}/order/{index}").shuffle(steps)
         for step in steps:
             yield index, step
+
+
+def _shards(
+    numbers: Iterator[int],
+    recipe: BundledRecipe,
+    profile: Profile,
+    vocabulary: TrainedVocabulary,
+    *,
+    num_generators: int,
+) -> Iterator[list[PackedRow]]:
+    """Yield the shards with these numbers, in order. The processes that generate them stay two shards each ahead."""
+    if not num_generators:
+        yield from (make_shard(recipe, profile, vocabulary, number) for number in numbers)
+        return
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])  # importing torch takes seconds, so it is imported once
+    with ProcessPoolExecutor(
+        num_generators,
+        mp_context=context,
+        initializer=_generator_began,
+        initargs=(recipe, profile, vocabulary),
+    ) as generators:
+        made = deque(generators.submit(_generated, number) for number in islice(numbers, 2 * num_generators))
+        try:
+            for number in numbers:
+                yield made.popleft().result()
+                made.append(generators.submit(_generated, number))
+        finally:
+            generators.shutdown(wait=False, cancel_futures=True)
+
+
+_generates: list[tuple[BundledRecipe, Profile, TrainedVocabulary]] = []
+"""What this process generates shards with. Sent once: a vocabulary takes longer to send than a shard to generate."""
+
+
+def _generator_began(recipe: BundledRecipe, profile: Profile, vocabulary: TrainedVocabulary) -> None:
+    torch.set_num_threads(1)
+    _generates.append((recipe, profile, vocabulary))
+
+
+def _generated(number: int) -> list[PackedRow]:
+    return make_shard(*_generates[0], number)

@@ -10,7 +10,9 @@ from random import Random
 
 from tirjudge_training.instructions.helpers import LANGUAGES
 from tirjudge_training.instructions.notation import Check
-from tirjudge_training.instructions.written import Instruction, Written, written_by
+from tirjudge_training.instructions.passages import passages
+from tirjudge_training.instructions.varying import slotted, with_more_words, with_other_marks
+from tirjudge_training.instructions.written import HELD_OUT_WRITERS, Instruction, Written, written_by
 
 _UNITS = [
     "zero",
@@ -204,12 +206,22 @@ def number_word(number: int) -> str:
 class Composer:
     """Draws prompts."""
 
-    def __init__(self, written: Written) -> None:
+    def __init__(self, written: Written, *, varied: bool = False) -> None:
+        """
+        Args:
+            written: the pieces.
+            varied: whether lists of words, the marks around values, and the values of whole prompts vary, and values have
+                words that no writer used.
+        """
         self.written = written
+        self.varied = varied
+        self.whole = tuple(map(slotted, written.prompts)) if varied else written.prompts
         self.names = tuple(written.by_name)
         sizes = [len(written.by_name[name]) for name in self.names]
         self.weights = [size**0.7 for size in sizes]
         plain = " ".join((*written.tasks, *written.facts, *written.soft))
+        if varied:
+            plain += " ".join(passages())
         self.vocabulary = sorted(set(re.findall(r"[A-Za-z][a-z]{2,}", plain)))
         self.sentences = tuple(text for text in written.facts if "{" not in text)
         """Plain sentences, for responses."""
@@ -221,8 +233,8 @@ class Composer:
             rng: source of randomness.
             num_sentences: number of sentences with instructions in a composed prompt.
         """
-        if self.written.prompts and rng.random() < 0.12:
-            one = rng.choice(self.written.prompts)
+        if self.whole and rng.random() < (0.3 if self.varied else 0.12):
+            one = self._whole(rng) if self.varied else rng.choice(self.whole)
             return ComposedPrompt(text=one.text, checks=one.checks)
         instructions = [self._instruction(rng) for _ in range(num_sentences)]
         checks = tuple(check for one in instructions for check in one.checks)
@@ -231,6 +243,8 @@ class Composer:
 
     def draw_without_checks(self, rng: Random) -> str:
         """Draw a prompt without an instruction that can be checked."""
+        if self.varied and rng.random() < 0.35:
+            return rng.choice([one.text for one in self.written.prompts if not one.checks])
         return self._laid_out([], rng=rng)
 
     def plain(self, rng: Random) -> str:
@@ -242,21 +256,45 @@ class Composer:
     def _instruction(self, rng: Random) -> Instruction:
         name = rng.choices(self.names, self.weights)[0]
         one = rng.choice(self.written.by_name[name])
+        if self.varied and rng.random() < 0.15:
+            one = with_more_words(one, rng=rng)
         text = one.text
         if not any(check.texts and not check.slots for check in one.checks):
             text = _with_noise(text, rng=rng)
+        if self.varied and rng.random() < 0.35:
+            text = with_other_marks(text, rng=rng)
+        text, filled = self._filled(text, one.checks, rng=rng)
+        return Instruction(filled, text.strip(" .…") if text.startswith("...") else text)
+
+    def _whole(self, rng: Random) -> Instruction:
+        """Draw a whole prompt, often with other values, or with one more instruction at its end."""
+        at = rng.randrange(len(self.whole))
+        one = self.written.prompts[at]
+        if rng.random() < 0.7:
+            text = self.whole[at].text
+            if rng.random() < 0.3:
+                text = with_other_marks(text, rng=rng)
+            text, checks = self._filled(text, self.whole[at].checks, rng=rng)
+            one = Instruction(checks, text)
+        if rng.random() < 0.3:
+            more = self._instruction(rng)
+            text = one.text + rng.choice((" ", "\n", "\n\n", "")) + _sentence(more.text)
+            one = Instruction((*one.checks, *more.checks), text)
+        return one
+
+    def _filled(self, text: str, checks: Sequence[Check], *, rng: Random) -> tuple[str, tuple[Check, ...]]:
+        """Return a text and its checks with values in place of the slots."""
         values: dict[str, str | int] = {}
         shown: dict[str, str] = {}
-        for check in one.checks:
+        for check in checks:
             for slot in check.slots:
                 if slot not in values:
                     values[slot] = self._value(slot, check, values=values, rng=rng)
         for slot, value in values.items():
             shown[slot] = _shown_number(value, rng=rng) if isinstance(value, int) else value
         text = _ordinals(text, values, rng=rng)
-        text = _SLOT.sub(lambda match: shown[match[1]], text)
-        filled = tuple(check.filled(values) for check in one.checks)
-        return Instruction(filled, text.strip(" .…") if text.startswith("...") else text)
+        text = _SLOT.sub(lambda match: shown.get(match[1], match[0]), text)
+        return text, tuple(check.filled(values) for check in checks)
 
     def _background(self, texts: Sequence[str], *, rng: Random) -> str:
         """Draw a text that asks for no check, and fill its slots."""
@@ -307,6 +345,8 @@ class Composer:
             word = rng.choice(self.vocabulary)
             if draw > 0.88:
                 word += f" {rng.choice(self.vocabulary).lower()}"
+            if self.varied and draw > 0.95:
+                return f"{word} {rng.choice(self.vocabulary)}".title()
         return word if rng.random() < 0.25 else word.lower() if rng.random() < 0.9 else word.upper()
 
     def phrase(self, rng: Random) -> str:
@@ -332,6 +372,8 @@ class Composer:
         if len(instructions) + len(soft) > 1 and layout < 0.22:
             return _as_list(task, facts, _spread(instructions, soft, rng=rng), rng=rng)
         join = rng.choice((" ", " ", " ", "\n", "\n\n"))
+        if self.varied and rng.random() < 0.08:
+            join = ""  # people paste an instruction directly behind a sentence
         constraints = _spread(instructions, soft, rng=rng)
         if layout < 0.40:
             pieces = [*map(_sentence, constraints), *facts, task]
@@ -348,14 +390,15 @@ class Composer:
             pieces = [piece.rstrip(".") for piece in pieces]
         text = pieces[0]
         for piece in pieces[1:]:
-            text += (join if text[-1:] in ".!?:\n\"'" or join != " " else rng.choice((". ", " ", "\n"))) + piece
+            ends = text[-1:] in ".!?:\n\"'"
+            text += (join if ends or "\n" in join else rng.choice((". ", " ", "\n"))) + piece
         return text
 
 
 @cache
 def composer_of(writers: tuple[str, ...]) -> Composer:
-    """Return the composer of some of this package's writers."""
-    return Composer(written_by(writers))
+    """Return the composer of some of this package's writers. Prompts for training vary more."""
+    return Composer(written_by(writers), varied=not set(writers) <= set(HELD_OUT_WRITERS))
 
 
 def _as_list(task: str, facts: Sequence[str], constraints: Sequence[str], *, rng: Random) -> str:

@@ -190,6 +190,10 @@ def upper(r):
 def lower(r):
     return r.islower()
 
+def capitalized(r):
+    x = re.search(r"[^\W\d_]", r)
+    return x is None or x[0].isupper()
+
 def title_case(r):
     return all(x[0].isupper() or not x[0].isalpha() for x in tokens(r))
 

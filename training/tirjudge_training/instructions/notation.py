@@ -100,6 +100,9 @@ FORMS = {
     "numbered_list": "numbered(r) >= 1",
     "bullet_list": "bullets(r) >= 1",
     "no_markdown": "markdown(r) == 0",
+    "lines_capital": "all(capitalized(x) for x in split_lines(r))",
+    "items_capital": "all(capitalized(x) for x in items(r))",
+    "sentences_capital": "all(capitalized(x) for x in split_sentences(r))",
 }
 """Checks without parameters -> their expression."""
 PLACED = {"paragraph_first": "paragraph_first", "csv": "csv"}

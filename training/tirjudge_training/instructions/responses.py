@@ -415,6 +415,16 @@ _EDITS: dict[str, _Edit] = {
     "no_bullets": _either(lambda t: re.sub(r"(?m)^\s*[-*•] ?", "", t), lambda t: f"{t}\n- one\n- two"),
     "bullet_list": _either(lambda t: f"{t}\n- one\n- two", lambda t: re.sub(r"(?m)^\s*[-*•] ?", "", t)),
     "numbered_list": _either(lambda t: f"{t}\n1. one\n2. two", lambda t: re.sub(r"(?m)^\s*\d+[.)] ?", "", t)),
+    "lines_capital": _either(
+        lambda t: "\n".join(map(_capitalized, t.splitlines())), lambda t: f"{t}\nand some more of it"
+    ),
+    "items_capital": _either(
+        lambda t: re.sub(r"(?m)^(\s*(?:[-*•+]|\d+[.)])\s+\W*)(\w)", lambda m: m[1] + m[2].upper(), t),
+        lambda t: f"{t}\n- and one more",
+    ),
+    "sentences_capital": _either(
+        lambda t: re.sub(r"(?:^|(?<=[.!?…]))\W*\w", lambda m: m[0].upper(), t), lambda t: f"{t} And so on. yes it does."
+    ),
     "one_line": _either(lambda t: " ".join(t.split()), lambda t: f"{t}\nAnd more."),
     "no_blank_lines": _either(lambda t: re.sub(r"\n\s*\n+", "\n", t), lambda t: f"{t}\n\nAnd more."),
     "no_markdown": _either(

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tirjudge_training.instructions.notation import Check, parse_checks
 
-TRAINING_WRITERS = ("ada", "bo", "cleo", "eve")
+TRAINING_WRITERS = ("ada", "bo", "cleo", "eve", "fay", "gus", "hana", "ivo", "jo", "kim", "lou")
 HELD_OUT_WRITERS = ("dov",)
 """Writers whose texts are for evaluation only."""
 
@@ -168,7 +168,9 @@ def in_order(one: Instruction, cues: Cues) -> Instruction:
         return one
     places: list[tuple[int, int]] = []
     for check in one.checks:
-        values = [one.text.find(value) for value in (*check.numbers, *check.texts) if value in one.text]
+        numbers = (re.search(rf"(?<!\d){re.escape(number)}(?!\d)", one.text) for number in check.numbers)
+        values = [found.start() for found in numbers if found is not None]
+        values += [one.text.find(value) for value in check.texts if value in one.text]
         known = cues.get(check.name, {})
         found = [(known[match[0]], match.start()) for match in _CUE.finditer(one.text.lower()) if match[0] in known]
         last = places[-1][0] if places else 0

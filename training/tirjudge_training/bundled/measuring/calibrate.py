@@ -35,8 +35,9 @@ CALIBRATION_SEED = 8
 NUM_ITEMS = 400
 """Default number of pairs."""
 
-MIN_SHARPNESS, MAX_SHARPNESS, NUM_STEPS = 0.05, 4.0, 40
-"""Range of 1 / temperature, and number of steps of the search."""
+MIN_SHARPNESS, MAX_SHARPNESS, NUM_STEPS = 0.05, 1.0, 40
+"""Range of 1 / temperature, and number of steps of the search. A temperature below 1 would make guesses more confident: the
+items all have an instruction that can be checked, so they do not show what guesses are worth."""
 
 PROGRAM_WEIGHTS = (0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 """Values of `program_weight` that are tried."""
@@ -123,7 +124,7 @@ def _fitted_temperature(items: Sequence[RawJudgment], *, program_weight: float) 
             high -= third
         else:
             low += third
-    temperature = round(2 / (low + high), 3)
+    temperature = max(1.0, round(2 / (low + high), 3))
     return loss(1 / temperature), temperature
 
 
