@@ -72,6 +72,17 @@ _READ_STATUSES = {status: ERROR_STATUSES[status] for status in ("400", "401", "4
 _NO_KEY = frozenset({"/health", "/ready", "/metrics"})
 """Paths that need no API key. Their routes declare their own responses."""
 
+_PATH_PARAMETERS = {
+    "model": "Name of a model, as the list of models has it.",
+    "file_id": "Id of a file.",
+    "batch_id": "Id of a batch.",
+    "eval_id": "Id of an eval.",
+    "run_id": "Id of a run of this eval.",
+    "output_item_id": "Id of an output item of this run.",
+    "judgment_id": "Id of a judgment.",
+}
+"""Name of a part of a path -> its description."""
+
 _EVENT = {
     "type": "object",
     "description": "One event of the stream.",
@@ -131,6 +142,9 @@ def describe(
         for path, operations in schema["paths"].items():
             for operation in operations.values():
                 _describe_errors(operation["responses"], guarded=path not in _NO_KEY)
+                for parameter in operation.get("parameters", ()):
+                    if parameter["name"] in _PATH_PARAMETERS:
+                        parameter.setdefault("description", _PATH_PARAMETERS[parameter["name"]])
                 operation.setdefault("tags", [Tag.STATE])
                 if path not in _NO_KEY:
                     operation["security"] = [{"key": []}, {}]

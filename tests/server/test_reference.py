@@ -167,7 +167,7 @@ def undescribed(node: Any, place: str = "", *, described: frozenset[str] = froze
             )
 
 
-def test_every_field_is_described(tmp_path: Path) -> None:
+def test_every_field_and_parameter_is_described(tmp_path: Path) -> None:
     database = open_database(str(tmp_path / "records.db"))
     records, access = Records(database, versions=VERSIONS), Access(database)
     reloadable: Any = object()
@@ -178,7 +178,14 @@ def test_every_field_is_described(tmp_path: Path) -> None:
     records.close()
     assert {"JudgmentList", "Replay", "Reloaded", "ChatRequest"} <= schema["components"]["schemas"].keys()
     missing = [*undescribed(schema["components"]["schemas"]), *undescribed(schema["paths"])]
-    assert not missing, "fields without a description:\n" + "\n".join(missing)
+    missing += [
+        f"{path} {method} {parameter['name']}"
+        for path, operations in schema["paths"].items()
+        for method, operation in operations.items()
+        for parameter in operation.get("parameters", ())
+        if not parameter.get("description")
+    ]
+    assert not missing, "without a description:\n" + "\n".join(missing)
 
 
 def test_undescribed_fields_are_found_everywhere() -> None:

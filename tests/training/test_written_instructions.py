@@ -16,6 +16,7 @@ from tirjudge_training.instructions.composing import Composer, composer_of, numb
 from tirjudge_training.instructions.helpers import LANGUAGES, SOURCES, definitions
 from tirjudge_training.instructions.notation import NAMES, Check, parse_checks
 from tirjudge_training.instructions.responses import holds, response_to
+from tirjudge_training.instructions.varying import slotted, with_more_words, with_other_marks
 from tirjudge_training.instructions.written import (
     HELD_OUT_WRITERS,
     TRAINING_WRITERS,
@@ -51,10 +52,17 @@ def draw(mode: Mode, *, count: int, held_out: bool = False, seed: int = 1) -> li
 # The files ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("writers", "least"), [(TRAINING_WRITERS, 120), (HELD_OUT_WRITERS, 9)])
-def test_every_check_has_written_sentences(writers: tuple[str, ...], least: int) -> None:
+NOT_HELD_OUT = {"lines_capital", "items_capital", "sentences_capital"}
+"""Checks that are newer than the held-out writer, whose texts do not change, so that judges can be compared."""
+
+
+@pytest.mark.parametrize(
+    ("writers", "names", "least"),
+    [(TRAINING_WRITERS, set(NAMES), 120), (HELD_OUT_WRITERS, set(NAMES) - NOT_HELD_OUT, 9)],
+)
+def test_every_check_has_written_sentences(writers: tuple[str, ...], names: set[str], least: int) -> None:
     written = written_by(writers)
-    asked = dict.fromkeys(NAMES, 0)
+    asked = dict.fromkeys(names, 0)
     for instructions in written.by_name.values():
         for one in instructions:
             for name in {check.name for check in one.checks}:
@@ -142,6 +150,69 @@ def test_values_stand_in_the_prompt(composer: Composer) -> None:
 )
 def test_numbers_in_words(number: int, word: str) -> None:
     assert number_word(number) == word
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("Use {w} and '{w2}'.", "Use {{w}} and {{w2}}."),
+        ('End with "{p}" after {n} words', "End with {{p}} after {n} words"),
+        ("{w}s are fine", "{w}s are fine"),
+    ],
+)
+def test_all_marks_of_a_sentence_change_alike(text: str, asked: str) -> None:
+    marked = {with_other_marks(text, rng=Random(seed)) for seed in range(60)}
+    assert asked in marked
+    assert {mark.replace("{p}", "").count("{w}") for mark in marked} == {text.count("{w}")}
+
+
+def test_a_list_of_words_becomes_longer_in_the_sentence_and_in_its_check() -> None:
+    one = Instruction(parse_checks('words >= {n} ; forbid "{w}" "{w2}"'), "{n} words, without '{w}' and '{w2}'")
+    for seed in range(20):
+        longer = with_more_words(one, rng=Random(seed))
+        texts = longer.checks[1].texts
+        assert 3 <= len(texts) <= 5
+        assert longer.text == f"{{n}} words, without {', '.join(repr(text) for text in texts[:-1])} and '{{w2}}'"
+        assert longer.checks[0] == one.checks[0]
+
+
+@pytest.mark.parametrize(("notation", "text"), [("words >= {n}", "{n} words"), ('count "{w}" >= 2', "{w} twice")])
+def test_sentences_without_a_list_of_words_stay(notation: str, text: str) -> None:
+    one = Instruction(parse_checks(notation), text)
+    assert with_more_words(one, rng=Random(1)) == one
+
+
+@pytest.mark.parametrize(
+    ("notation", "text", "slotted_text"),
+    [
+        ('words >= 80 ; include "kelp"', "80 words on kelp.", "{nx0x0} words on {wx1x0}."),
+        ('include "kelp"', "Kelp? Use kelp.", "Kelp? Use {wx0x0}."),
+        ('include "kelp"', "I like kelp. Use kelp.", None),
+        ("bullets == 4", "4 bullets about the 4 seasons", None),
+        ("bullets == 4", "4 bullets about 1,400 birds", None),
+        ("words 3..40", "3 to 40 words", None),
+        ("sentences == 1", "1 sentence", None),
+        ('language "German"', "In German.", None),
+        ('count "art" >= 3', "The word art 3 times, not in party", None),
+    ],
+)
+def test_values_of_whole_prompts_become_slots_if_nothing_else_depends_on_them(notation, text, slotted_text) -> None:
+    one = Instruction(parse_checks(notation), text)
+    found = slotted(one)
+    if slotted_text is None:
+        assert notation.startswith("count") or found == one
+    else:
+        assert found.text == slotted_text
+    slots = {slot for check in found.checks for slot in check.slots}
+    assert slots == set(re.findall(r"\{(\w+)\}", found.text))
+
+
+def test_held_out_prompts_do_not_vary() -> None:
+    held_out = composer_of(HELD_OUT_WRITERS)
+    assert not held_out.varied
+    literal = {one.text for one in held_out.written.prompts}
+    drawn = {held_out.draw(Random(seed), num_sentences=1).text for seed in range(200)}
+    assert len(drawn & literal) > 10
 
 
 # Responses and programs ---------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 from tirjudge.http.protocol import invalid, shown
 from tirjudge_server.openai.wire import Foreign
 from tirjudge_web.errors import Refused
+from tirjudge_web.openapi import field_docstrings
 
 T = TypeVar("T")
 
@@ -18,24 +19,33 @@ class BatchesQuery(Foreign):
     """Query parameters of the list of batches."""
 
     after: str | None = None
+    """Id of the last item of the previous page. Default: the first page."""
     limit: int = Field(default=20, ge=1, le=100)
+    """Maximum number of items."""
 
 
 class FilesQuery(Foreign):
     """Query parameters of the list of files."""
 
     after: str | None = None
+    """Id of the last item of the previous page. Default: the first page."""
     limit: int = Field(default=10_000, ge=1, le=10_000)
+    """Maximum number of items."""
     order: Literal["asc", "desc"] = "desc"
+    """`asc`: the oldest items first; `desc`: the newest first."""
     purpose: str | None = None
+    """Only files with this purpose. Default: all."""
 
 
 class OrderedQuery(Foreign):
     """Query parameters of the lists of evals, their runs and their output items."""
 
     after: str | None = None
+    """Id of the last item of the previous page. Default: the first page."""
     limit: int = Field(default=20, ge=1, le=100)
+    """Maximum number of items."""
     order: Literal["asc", "desc"] = "asc"
+    """`asc`: the oldest items first; `desc`: the newest first."""
 
     @property
     def is_reversed(self) -> bool:
@@ -47,24 +57,31 @@ class EvalsQuery(OrderedQuery):
     """Query parameters of the list of evals."""
 
     order_by: Literal["created_at", "updated_at"] = "created_at"
+    """The time that the evals are sorted by."""
 
 
 class RunsQuery(OrderedQuery):
     """Query parameters of the list of an eval's runs."""
 
     status: Literal["queued", "in_progress", "completed", "canceled", "failed"] | None = None
+    """Only runs with this status. Default: all."""
 
 
 class ItemsQuery(OrderedQuery):
     """Query parameters of the list of a run's output items."""
 
     status: Literal["pass", "fail", "error"] | None = None
+    """Only items with this status. Default: all."""
 
 
 def query_parameters(model: type[BaseModel]) -> list[dict[str, Any]]:
     """Return the fields of a query as OpenAPI parameters."""
     fields = model.model_json_schema()["properties"]
-    return [{"name": name, "in": "query", "required": False, "schema": fields[name]} for name in fields]
+    described = field_docstrings(model)
+    return [
+        {"name": name, "in": "query", "required": False, "description": described[name], "schema": fields[name]}
+        for name in fields
+    ]
 
 
 def page(items: Sequence[T], *, after: str | None, limit: int, id_of: Callable[[T], str]) -> tuple[list[T], bool]:

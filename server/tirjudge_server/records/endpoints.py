@@ -75,8 +75,17 @@ def router(service: JudgeService, *, records: Records) -> APIRouter:
     @routes.get("/v1/judgments")
     async def judgments(
         request: Request,
-        limit: Annotated[str, Query(json_schema_extra={"type": "integer", "minimum": 1, "maximum": MAX_PAGE})] = "20",
-        after: str | None = None,
+        limit: Annotated[
+            str,
+            Query(
+                description="Maximum number of judgments.",
+                json_schema_extra={"type": "integer", "minimum": 1, "maximum": MAX_PAGE},
+            ),
+        ] = "20",
+        after: Annotated[
+            str | None,
+            Query(description="Id of the last judgment of the previous page. Default: the first page."),
+        ] = None,
     ) -> JudgmentList:
         """List recorded judgments, newest first."""
         if after is not None and not _ID.fullmatch(after):

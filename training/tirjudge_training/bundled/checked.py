@@ -23,11 +23,11 @@ from tirjudge.formats.texts import NOT_SHOWN
 from tirjudge.formats.tirjudge_2 import FORMAT
 from tirjudge.profile import Profile
 from tirjudge.types import MODEL_MODES, Mode, label_of
-from tirjudge_training.instructions.passages import draw_passage, draw_question
 from tirjudge_training.bundled.problems import draw_problem
 from tirjudge_training.instructions.composing import Composer, composer_of
 from tirjudge_training.instructions.helpers import SOURCES
 from tirjudge_training.instructions.notation import FORMS, LENGTHS, SYMBOLS, Check
+from tirjudge_training.instructions.passages import draw_passage, draw_question
 from tirjudge_training.instructions.programs import COMPARE, END_OF_CHECKS, SCORE, START, program
 from tirjudge_training.instructions.written import TRAINING_WRITERS
 from tirjudge_training.synthetic.conduct import draw_conduct, draw_task

@@ -120,8 +120,10 @@ class BundledRecipe:
 
 
 def last_stage(recipe: BundledRecipe, *, parent: Path) -> BundledRecipe:
-    """Return the recipe of the last stage: new data, 0.4 times the learning rates, which decay to zero. It takes a fifth of the
-    steps of a stage of the first generation, and three quarters of one of the second, which has more stages."""
+    """Return the recipe of the last stage: new data, 0.4 times the learning rates, which decay to zero.
+
+    It takes a fifth of the steps of a stage of the first generation, and three quarters of one of the second.
+    """
     is_first = recipe.checked is None
     return replace(
         recipe,

@@ -1,4 +1,4 @@
-"""Variations of written instructions: other marks around their values, longer lists of words, other values in whole prompts."""
+"""Variations of written instructions: other marks around values, longer lists of words, other values in whole prompts."""
 
 from __future__ import annotations
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tirjudge_training.bundled.measuring.rows import read_benchmark
-from tirjudge_training.instructions.passages import CLOSINGS
 from tirjudge_training.bundled.problems import problem_texts
 from tirjudge_training.data.decontamination import NUM_WORDS, index_of
+from tirjudge_training.instructions.passages import CLOSINGS
 from tirjudge_training.instructions.written import TRAINING_WRITERS, written_by
 
 MIN_WORDS = 3
