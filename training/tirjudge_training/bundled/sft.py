@@ -420,8 +420,8 @@ def batch_loss(
 ) -> tuple[torch.Tensor, int]:
     """Return the summed cross-entropy over the tokens that the model writes, and the number of these tokens.
 
-    A token without a row in the vocabulary is not a target. The batch may be on another device than the model: its places
-    are found where it is, so a GPU does not have to wait for their number.
+    A token without a row in the vocabulary is not a target. The batch is in main memory, also if the model is on a GPU: then
+    the number of targets is known without waiting for the GPU.
     """
     device = model.model.embed_tokens.weight.device
     flat = batch.targets.flatten()
