@@ -420,8 +420,8 @@ def batch_loss(
 ) -> tuple[torch.Tensor, int]:
     """Return the summed cross-entropy over the tokens that the model writes, and the number of these tokens.
 
-    A token without a row in the vocabulary is not a target. The batch is in main memory, also if the model is on a GPU: then
-    the number of targets is known without waiting for the GPU.
+    A token without a row in the vocabulary is not a target. The batch is in main memory, even if the model is on a GPU.
+    So the number of targets is known without waiting for the GPU.
     """
     device = model.model.embed_tokens.weight.device
     flat = batch.targets.flatten()
@@ -600,23 +600,18 @@ def _train(
 ) -> Qwen3ForCausalLM:
     """Training loop of one worker. All workers start with the same weights and take the same steps."""
     torch.set_num_threads(1)
-    torch.manual_seed(recipe.seed)
     device = "cuda" if torch.cuda.is_available() and recipe.num_workers == 1 else "cpu"
     if device == "cuda":
         torch.set_float32_matmul_precision("high")  # TF32; bfloat16 would need a cast before each of the small products
-    model = Qwen3ForCausalLM(model_config(recipe, vocabulary, context_tokens=profile.context_tokens, eos=eos))
-    if start is None and recipe.parent is not None:
-        start = load_file(Path(recipe.parent, "model.safetensors"))
-    if start is not None:
-        model.load_state_dict(start, strict=False)  # the head is tied
-    if vocabulary.num_others:
-        torch.nn.init.zeros_(model.model.embed_tokens.weight[OTHER])
+    model = _initial_model(recipe, profile, vocabulary, eos=eos, start=start)
     torch.nn.Module.to(model, device)
     optimizers = make_optimizers(model, recipe)
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     peaks = [group["lr"] for group in groups]
     with _process_group(rendezvous, rank=rank, num_workers=recipe.num_workers):
-        saved = None if state is None or not state.exists() else torch.load(state, weights_only=True)
+        saved = (
+            None if state is None or not state.exists() else torch.load(state, weights_only=True, map_location="cpu")
+        )
         if saved is not None:
             model.load_state_dict(saved["model"])
             for optimizer, values in zip(optimizers, saved["optimizers"], strict=True):
@@ -649,6 +644,27 @@ def _train(
             elapsed_s = time.perf_counter() - started
             on_step(StepReport(step=step, loss=loss / num_targets, num_tokens=num_tokens, elapsed_s=elapsed_s))
             step += 1
+    return model
+
+
+def _initial_model(
+    recipe: BundledRecipe,
+    profile: Profile,
+    vocabulary: TrainedVocabulary,
+    *,
+    eos: str,
+    start: Mapping[str, torch.Tensor] | None,
+) -> Qwen3ForCausalLM:
+    """Return the model that all workers start with: the same random weights, and in their place those of `start` or of the
+    recipe's parent."""
+    torch.manual_seed(recipe.seed)
+    model = Qwen3ForCausalLM(model_config(recipe, vocabulary, context_tokens=profile.context_tokens, eos=eos))
+    if start is None and recipe.parent is not None:
+        start = load_file(Path(recipe.parent, "model.safetensors"))
+    if start is not None:
+        model.load_state_dict(start, strict=False)  # the head is tied
+    if vocabulary.num_others:
+        torch.nn.init.zeros_(model.model.embed_tokens.weight[OTHER])
     return model
 
 
