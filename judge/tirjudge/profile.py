@@ -54,7 +54,7 @@ class Profile(BaseModel):
     """Maximum length of the prompt shown in full, in characters. Of a longer prompt, head and tail are shown."""
     response_chars: int = Field(default=16_000, ge=0)
     """Maximum length of a response shown in full, in characters. Of a longer response, head and tail are shown; with 0,
-    nothing of any response. Programs always get the full text."""
+    nothing of any response and of the reference. Programs always get the full text."""
     all_responses_chars: int = Field(default=32_000, gt=0)
     """Maximum total of the characters shown of all responses. Each response gets an equal share."""
     group_size: int = Field(default=26, ge=2)

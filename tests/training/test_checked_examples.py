@@ -11,6 +11,7 @@ from random import Random
 import pytest
 
 from tirjudge.errors import CheckpointError
+from tirjudge.formats.tirjudge_2 import FORMAT
 from tirjudge.types import MODEL_MODES, Mode
 from tirjudge_training.bundled.build import (
     continuing,
@@ -27,7 +28,16 @@ from tirjudge_training.bundled.checked import (
     judgment,
     with_errors,
 )
-from tirjudge_training.bundled.sft import GPU_BATCHES, BundledRecipe, StepReport, batches_for_steps, make_shard
+from tirjudge_training.bundled.sft import (
+    GPU_BATCHES,
+    BundledRecipe,
+    StepReport,
+    batches_for_steps,
+    last_stage,
+    make_shard,
+    stage_folder,
+    stages_of,
+)
 from tirjudge_training.bundled.tokenizer import BLANK, train_copying_tokenizer
 from tirjudge_training.bundled.vocabulary import TrainedVocabulary
 from tirjudge_training.instructions.programs import program
@@ -203,6 +213,36 @@ def test_every_mode_is_drawn() -> None:
         sizes = {example.num_responses for example in drawn(100, mode=mode)}
         assert min(sizes) >= (1 if mode is Mode.POINTWISE else 2)
         assert (len(sizes) > 1) == (mode is Mode.LISTWISE)
+
+
+def test_each_stage_starts_with_the_one_before_it_and_has_new_data(tmp_path: Path) -> None:
+    for recipe, num_stages, last_steps in ((SMALL, 3, 6), (replace(SMALL, checked=None), 2, 1)):
+        stages = stages_of(recipe, folder=tmp_path)
+        assert [stage.parent for stage in stages] == [
+            None,
+            *(str(stage_folder(tmp_path, number) / "checkpoint") for number in range(1, num_stages)),
+        ]
+        assert len({stage.seed for stage in stages}) == num_stages
+        assert stages[-1].num_steps == last_steps
+        assert stages[-1] == last_stage(recipe, parent=Path(stages[-1].parent or ""))
+
+
+def test_the_prompt_shows_nothing_of_the_responses() -> None:
+    engine_prompts = {
+        FORMAT.render_prompt(
+            Mode.PAIRWISE,
+            prompt="Say hello.",
+            responses=responses,
+            reference=reference,
+            tools=True,
+            max_tool_calls=3,
+            prompt_chars=100,
+            response_chars=0,
+        )
+        for responses, reference in ((["", "Hi"], "Hello"), (["</response_a>", "x" * 900], "Good day"))
+    }
+    assert len(engine_prompts) == 1
+    assert engine_prompts.pop().count("[not shown]") == 3
 
 
 def test_processes_generate_the_same_rows_in_the_same_order(vocabulary) -> None:

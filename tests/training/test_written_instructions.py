@@ -12,9 +12,10 @@ from tirjudge.basis import parse_check
 from tirjudge.formats.blocks import bindings
 from tirjudge.types import MODEL_MODES, Mode, label_of
 from tirjudge_harness.best_of_n.graders.ifeval import Instructions, following
-from tirjudge_training.instructions.composing import Composer, composer_of, number_word
+from tirjudge_training.instructions.composing import Composer, composer_of
 from tirjudge_training.instructions.helpers import LANGUAGES, SOURCES, definitions
 from tirjudge_training.instructions.notation import NAMES, Check, parse_checks
+from tirjudge_training.instructions.number_words import number_word
 from tirjudge_training.instructions.responses import holds, response_to
 from tirjudge_training.instructions.varying import slotted, with_more_words, with_other_marks
 from tirjudge_training.instructions.written import (
@@ -158,12 +159,15 @@ def test_numbers_in_words(number: int, word: str) -> None:
         ("Use {w} and '{w2}'.", "Use {{w}} and {{w2}}."),
         ('End with "{p}" after {n} words', "End with {{p}} after {n} words"),
         ("{w}s are fine", "{w}s are fine"),
+        ("“{w}”, **{w2}**", "'{w}', '{w2}'"),
+        ("only “{w}, {w2}”", "only “{w}, {w2}”"),
     ],
 )
 def test_all_marks_of_a_sentence_change_alike(text: str, asked: str) -> None:
     marked = {with_other_marks(text, rng=Random(seed)) for seed in range(60)}
     assert asked in marked
     assert {mark.replace("{p}", "").count("{w}") for mark in marked} == {text.count("{w}")}
+    assert "End with {p} after {n} words" not in marked
 
 
 def test_a_list_of_words_becomes_longer_in_the_sentence_and_in_its_check() -> None:
@@ -176,7 +180,16 @@ def test_a_list_of_words_becomes_longer_in_the_sentence_and_in_its_check() -> No
         assert longer.checks[0] == one.checks[0]
 
 
-@pytest.mark.parametrize(("notation", "text"), [("words >= {n}", "{n} words"), ('count "{w}" >= 2', "{w} twice")])
+@pytest.mark.parametrize(
+    ("notation", "text"),
+    [
+        ("words >= {n}", "{n} words"),
+        ('count "{w}" >= 2', "{w} twice"),
+        ('include "{w}" "{w2}"', "both {w} and {w2}"),
+        ('forbid "{w}" "{w2}"', "none of these two words: {w}, {w2}"),
+        ('forbid "{w}" "{w2}"', "not “{w}, {w2}”"),
+    ],
+)
 def test_sentences_without_a_list_of_words_stay(notation: str, text: str) -> None:
     one = Instruction(parse_checks(notation), text)
     assert with_more_words(one, rng=Random(1)) == one
@@ -192,6 +205,10 @@ def test_sentences_without_a_list_of_words_stay(notation: str, text: str) -> Non
         ("bullets == 4", "4 bullets about 1,400 birds", None),
         ("words 3..40", "3 to 40 words", None),
         ("sentences == 1", "1 sentence", None),
+        ("paragraphs == 2", "It was on 2 May. Two paragraphs.", None),
+        ("paragraphs == 3", "3 dogs. End with a third paragraph.", None),
+        ("bullets == 12", "12 years old. A dozen bullets.", None),
+        ('sections "Day" == 3', "In three parts: Day 1, Day 2 and Day 3.", None),
         ('language "German"', "In German.", None),
         ('count "art" >= 3', "The word art 3 times, not in party", None),
     ],

@@ -78,14 +78,18 @@ def bundled(
     ] = 2,
     seed: Annotated[int, typer.Option(help="Seed of data, order and weights.")] = 1,
     steps: Annotated[
-        int | None, typer.Option(help="Optimizer steps of each stage but the last, which has fewer.")
+        int | None,
+        typer.Option(help="Optimizer steps of each stage but the last, which has 3/4 as many (generation 1: a fifth)."),
     ] = None,
     workers: Annotated[
         int | None, typer.Option(help="Number of worker processes, one core each. With 1, a GPU is used if available.")
     ] = None,
     parent: Annotated[
         Path | None,
-        typer.Option("--from", help="Run only the last stage, from this checkpoint. Default: all, from scratch."),
+        typer.Option(
+            "--from",
+            help="Run only the last stage, from this checkpoint; another --seed gives it new data. Default: all stages.",
+        ),
     ] = None,
     items: Annotated[int, typer.Option(help="Held-out items per evaluation set; 0 skips the evaluation.")] = 1000,
     json_output: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,

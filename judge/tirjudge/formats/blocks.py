@@ -194,7 +194,8 @@ class BlockFormat:
         sections = [_section(name, text) for name, text in zip(names, texts, strict=True)]
         asked = [_section("prompt", shown(prompt, prompt_chars))]
         if reference is not None:
-            asked.append(_reference_section(shown(reference, response_chars), tools=tools))
+            text = shown(reference, response_chars) if response_chars else NOT_SHOWN
+            asked.append(_reference_section(text, tools=tools))
         if criteria:
             lines = _criteria_lines(criteria, chars=prompt_chars)
             asked.append(_criteria_section([shown(line, len(line)) for line in lines]))

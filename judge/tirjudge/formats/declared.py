@@ -18,7 +18,7 @@ from tirjudge.errors import PromptTooLong, RequestNotShown
 from tirjudge.formats import SUFFIX, shown_name
 from tirjudge.formats.base import Forcing, FormatTraits, FoundVerdict, Stops
 from tirjudge.formats.declaration import SECTIONS, SLOT, FormatFile, PromptPart, parse_format, read_format_file
-from tirjudge.formats.texts import elide
+from tirjudge.formats.texts import NOT_SHOWN, elide
 from tirjudge.prompt_messages import PromptMessage
 from tirjudge.tools.base import Bindings, Tool
 from tirjudge.types import TIE, ChatMessage, Completion, JudgeRequest, Mode, ToolCall, ToolResult, label_of, prompt_text
@@ -86,12 +86,15 @@ class DeclaredFormat:
         def shown(text: str, limit: int) -> str:
             return broken(elide(text, limit=limit))
 
+        def part(text: str, limit: int) -> str:
+            return shown(text, limit) if limit else NOT_SHOWN
+
         values = {"prompt": shown(prompt_text(request.prompt), prompt_chars)}
         for name, limit in zip(SECTIONS, (response_chars, prompt_chars), strict=True):
             own = getattr(request, name)
-            values[name] = chosen.defaults.get(name, "") if own is None else shown(own, limit)
+            values[name] = chosen.defaults.get(name, "") if own is None else part(own, limit)
         texts = [request.responses[index] for index in order]
-        responses = [shown(text.strip() if chosen.strip else text, response_chars) for text in texts]
+        responses = [part(text.strip() if chosen.strip else text, response_chars) for text in texts]
         values |= {f"response_{label_of(place).lower()}": text for place, text in enumerate(responses)}
         values["response"] = responses[0]
         if chosen.responses is not None:

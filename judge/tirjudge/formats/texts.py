@@ -38,7 +38,7 @@ directly after `<` is not matched: it is broken already."""
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 NOT_SHOWN = "[not shown]"
-"""Text in place of every response if the profile shows no character of one (`response_chars: 0`)."""
+"""Text in place of every response, and of the reference, if the profile shows no character of one (`response_chars: 0`)."""
 
 TRUNCATED = "[output cut]"
 """Marker in place of removed output."""

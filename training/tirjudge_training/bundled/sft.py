@@ -15,9 +15,9 @@ import os
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from pathlib import Path
@@ -60,6 +60,9 @@ CONSTANT_STAGES = 2
 
 GPU_BATCHES = 3
 """Number of batches of a processor in one batch of a GPU, which computes large batches in nearly the time of small ones."""
+
+MAX_GENERATORS = 14
+"""Maximum number of processes that generate data for a GPU. A dozen keep it busy."""
 
 SAVE_S = 60.0
 """Minimum seconds between two saved states on a GPU, where a shard takes a second."""
@@ -151,7 +154,8 @@ def stages_of(recipe: BundledRecipe, *, folder: Path) -> list[BundledRecipe]:
     stages = [recipe]
     for number in range(1, 1 if recipe.checked is None else CONSTANT_STAGES):
         parent = str(stage_folder(folder, number) / "checkpoint")
-        stages.append(replace(recipe, seed=recipe.seed + number, warmup_steps=20, parent=parent))
+        seed = recipe.seed + CONSTANT_STAGES + number - 1
+        stages.append(replace(recipe, seed=seed, warmup_steps=20, parent=parent))
     return [*stages, last_stage(recipe, parent=stage_folder(folder, len(stages)) / "checkpoint")]
 
 
@@ -561,8 +565,8 @@ def train_sft(
         vocabulary: Vocabulary of the model.
         eos: Text of the end-of-turn token.
         start: Initial weights; those that are missing stay random. None: those of the recipe's parent, or random ones.
-        state: File in which the state of the training is saved after each shard of data. If it exists, the training goes
-            on from it. None: no state is saved.
+        state: File in which the state of the training is saved after each shard of data, on a GPU at most once in `SAVE_S`.
+            If it exists, the training goes on from it. None: no state is saved.
         on_step: Called with a report after each step.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -608,7 +612,7 @@ def _train(
     optimizers = make_optimizers(model, recipe)
     groups = [group for optimizer in optimizers for group in optimizer.param_groups]
     peaks = [group["lr"] for group in groups]
-    with _process_group(rendezvous, rank=rank, num_workers=recipe.num_workers):
+    with _process_group(rendezvous, rank=rank, num_workers=recipe.num_workers), ExitStack() as stack:
         saved = (
             None if state is None or not state.exists() else torch.load(state, weights_only=True, map_location="cpu")
         )
@@ -625,8 +629,9 @@ def _train(
             profile=profile,
             vocabulary=vocabulary,
             first_shard=shard,
-            num_generators=0 if device == "cpu" else max(1, (os.cpu_count() or 2) - 2),
+            num_generators=0 if device == "cpu" else min(MAX_GENERATORS, max(1, len(os.sched_getaffinity(0)) - 2)),
         )
+        stack.callback(batches.close)
         saved_at = time.perf_counter()
         for new_shard, step_batches in islice(batches, recipe.num_steps - step):
             now = time.perf_counter()
@@ -736,7 +741,7 @@ def batches_for_steps(
     vocabulary: TrainedVocabulary,
     first_shard: int = 0,
     num_generators: int = 0,
-) -> Iterator[tuple[int, list[PackedBatch]]]:
+) -> Generator[tuple[int, list[PackedBatch]], None, None]:
     """Yield the batches of this worker, one list per step, with its share of about `examples_per_step` rows.
 
     All workers shuffle their steps in the same order. So the workers have about equal work in each step and do not wait
@@ -782,19 +787,16 @@ def _shards(
         return
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])  # importing torch takes seconds, so it is imported once
-    with ProcessPoolExecutor(
-        num_generators,
-        mp_context=context,
-        initializer=_generator_began,
-        initargs=(recipe, profile, vocabulary),
-    ) as generators:
+    generators = ProcessPoolExecutor(
+        num_generators, mp_context=context, initializer=_generator_began, initargs=(recipe, profile, vocabulary)
+    )
+    try:
         made = deque(generators.submit(_generated, number) for number in islice(numbers, 2 * num_generators))
-        try:
-            for number in numbers:
-                yield made.popleft().result()
-                made.append(generators.submit(_generated, number))
-        finally:
-            generators.shutdown(wait=False, cancel_futures=True)
+        for number in numbers:
+            yield made.popleft().result()
+            made.append(generators.submit(_generated, number))
+    finally:
+        generators.shutdown(cancel_futures=True)
 
 
 _generates: list[tuple[BundledRecipe, Profile, TrainedVocabulary]] = []

@@ -10,48 +10,11 @@ from random import Random
 
 from tirjudge_training.instructions.helpers import LANGUAGES
 from tirjudge_training.instructions.notation import Check
+from tirjudge_training.instructions.number_words import number_word, with_ordinals
 from tirjudge_training.instructions.passages import passages
 from tirjudge_training.instructions.varying import slotted, with_more_words, with_other_marks
 from tirjudge_training.instructions.written import HELD_OUT_WRITERS, Instruction, Written, written_by
 
-_UNITS = [
-    "zero",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-    "sixteen",
-    "seventeen",
-    "eighteen",
-    "nineteen",
-]
-_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
-_ORDINALS = [
-    "zeroth",
-    "first",
-    "second",
-    "third",
-    "fourth",
-    "fifth",
-    "sixth",
-    "seventh",
-    "eighth",
-    "ninth",
-    "tenth",
-    "eleventh",
-    "twelfth",
-]
 _SLOT = re.compile(r"\{(\w+)\}")
 _SYLLABLES = [
     "ba",
@@ -194,15 +157,6 @@ class ComposedPrompt:
     checks: tuple[Check, ...]
 
 
-def number_word(number: int) -> str:
-    """Return a number from 0 to 100 in words."""
-    if number < 20:
-        return _UNITS[number]
-    if number == 100:
-        return "a hundred"
-    return _TENS[number // 10 - 2] + (f"-{_UNITS[number % 10]}" if number % 10 else "")
-
-
 class Composer:
     """Draws prompts."""
 
@@ -216,12 +170,13 @@ class Composer:
         self.written = written
         self.varied = varied
         self.whole = tuple(map(slotted, written.prompts)) if varied else written.prompts
+        self.unchecked = tuple(one.text for one in written.prompts if not one.checks)
         self.names = tuple(written.by_name)
         sizes = [len(written.by_name[name]) for name in self.names]
         self.weights = [size**0.7 for size in sizes]
         plain = " ".join((*written.tasks, *written.facts, *written.soft))
         if varied:
-            plain += " ".join(passages())
+            plain = " ".join((plain, *passages()))
         self.vocabulary = sorted(set(re.findall(r"[A-Za-z][a-z]{2,}", plain)))
         self.sentences = tuple(text for text in written.facts if "{" not in text)
         """Plain sentences, for responses."""
@@ -243,8 +198,8 @@ class Composer:
 
     def draw_without_checks(self, rng: Random) -> str:
         """Draw a prompt without an instruction that can be checked."""
-        if self.varied and rng.random() < 0.35:
-            return rng.choice([one.text for one in self.written.prompts if not one.checks])
+        if self.varied and self.unchecked and rng.random() < 0.35:
+            return rng.choice(self.unchecked)
         return self._laid_out([], rng=rng)
 
     def plain(self, rng: Random) -> str:
@@ -263,8 +218,10 @@ class Composer:
             text = _with_noise(text, rng=rng)
         if self.varied and rng.random() < 0.35:
             text = with_other_marks(text, rng=rng)
+        if text.startswith("..."):
+            text = text.strip(" .…")
         text, filled = self._filled(text, one.checks, rng=rng)
-        return Instruction(filled, text.strip(" .…") if text.startswith("...") else text)
+        return Instruction(filled, text)
 
     def _whole(self, rng: Random) -> Instruction:
         """Draw a whole prompt, often with other values, or with one more instruction at its end."""
@@ -292,7 +249,7 @@ class Composer:
                     values[slot] = self._value(slot, check, values=values, rng=rng)
         for slot, value in values.items():
             shown[slot] = _shown_number(value, rng=rng) if isinstance(value, int) else value
-        text = _ordinals(text, values, rng=rng)
+        text = with_ordinals(text, values, rng=rng)
         text = _SLOT.sub(lambda match: shown.get(match[1], match[0]), text)
         return text, tuple(check.filled(values) for check in checks)
 
@@ -458,16 +415,3 @@ def _shown_number(number: int, *, rng: Random) -> str:
     if number <= 100 and rng.random() < 0.25:
         return number_word(number)
     return f"{number:,}" if number >= 1000 and rng.random() < 0.4 else str(number)
-
-
-def _ordinals(text: str, values: Mapping[str, str | int], *, rng: Random) -> str:
-    """Replace `{n}th`, `{n}st`, `{n}nd` and `{n}rd` by the ordinal."""
-
-    def ordinal(match: re.Match[str]) -> str:
-        number = int(values[match[1]])
-        if number < len(_ORDINALS) and rng.random() < 0.6:
-            return _ORDINALS[number]
-        last = number % 10 if number % 100 // 10 != 1 else 0
-        return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(last, 'th') }"
-
-    return re.sub(r"\{(\w+)\}(?:th|st|nd|rd)\b", ordinal, text)

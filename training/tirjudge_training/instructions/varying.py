@@ -7,6 +7,7 @@ from dataclasses import replace
 from random import Random
 
 from tirjudge_training.instructions.notation import Check
+from tirjudge_training.instructions.number_words import is_in_words
 from tirjudge_training.instructions.written import Instruction
 
 MARKS = (
@@ -27,22 +28,34 @@ MARKS = (
 )
 """Marks that people put around a word or a phrase that they mean literally."""
 
-_MARKED = re.compile(r"(?P<mark>[\"'`]?)(?<!\w)\{(?P<slot>[wp]\w*)\}(?!\w)(?P=mark)")
+_MARKED = re.compile(
+    r"(?P<left>\*{1,2}|[\"'`“‘<«\[]?)(?<!\w)\{(?P<slot>[wp]\w*)\}(?!\w)(?P<right>\*{1,2}|[\"'`”’>»\]]?)"
+)
 _LISTS = ("include", "forbid", "include_any")
+_COUNTED = re.compile(r"\b(?:both|two|three|either|neither|2|3)\b", re.IGNORECASE)
+"""Words that say how many words a list has."""
 
 
 def with_other_marks(text: str, *, rng: Random) -> str:
-    """Return a text with the same drawn marks around each slot of a word or a phrase."""
+    """Return a text with the same drawn marks around each slot of a word or a phrase.
+
+    A phrase is never without marks, because its last character may be the end of the sentence.
+    """
     left, right = rng.choice(MARKS)
-    return _MARKED.sub(lambda match: f"{left}{{{match['slot']}}}{right}", text)
+
+    def marked(match: re.Match[str]) -> str:
+        stays = (match["left"], match["right"]) not in MARKS or (not left and match["slot"].startswith("p"))
+        return match[0] if stays else f"{left}{{{match['slot']}}}{right}"
+
+    return _MARKED.sub(marked, text)
 
 
 def with_more_words(one: Instruction, *, rng: Random) -> Instruction:
     """Return an instruction that asks for more words: up to four take the place of the first, with commas between them."""
     found = _MARKED.search(one.text)
-    if found is None:
+    if found is None or (found["left"], found["right"]) not in MARKS or _COUNTED.search(one.text):
         return one
-    slot, mark = found["slot"], found["mark"]
+    slot = found["slot"]
     more = [f"{slot}x{i}" for i in range(rng.randint(1, 3))]
 
     def longer(check: Check) -> Check:
@@ -55,7 +68,7 @@ def with_more_words(one: Instruction, *, rng: Random) -> Instruction:
     holders = [check for check in one.checks if slot in check.slots]
     if len(holders) != 1 or checks == one.checks:
         return one
-    listed = ", ".join(f"{mark}{{{name}}}{mark}" for name in (slot, *more))
+    listed = ", ".join(f"{found['left']}{{{name}}}{found['right']}" for name in (slot, *more))
     return replace(one, checks=checks, text=one.text[: found.start()] + listed + one.text[found.end() :])
 
 
@@ -66,7 +79,8 @@ _PHRASES_OF = ("start", "end")
 def slotted(one: Instruction) -> Instruction:
     """Return a whole prompt with slots in place of its literal values.
 
-    A value gets a slot if the prompt has it once and only one check has it, so no other part of the prompt depends on it.
+    A value gets a slot if the prompt has it once and only one check has it, so no other part of the prompt depends on it. A
+    number that is in the prompt in words as well stays, and so do the numbers of sections, which prompts list.
     """
     text, checks = one.text, list(one.checks)
     for place, check in enumerate(one.checks):
@@ -77,7 +91,9 @@ def slotted(one: Instruction) -> Instruction:
             alone = re.compile(rf"(?<![\w.,:/-]){re.escape(value)}(?![\w:/]|[.,]\d)")
             if not kind or asked != 1 or len(alone.findall(text)) != 1 or text.count(value) != 1:
                 continue
-            if is_number and (int(value) < 2 or check.op == ".."):
+            if is_number and (
+                int(value) < 2 or check.op == ".." or check.name == "sections" or is_in_words(int(value), text)
+            ):
                 continue
             slot = f"{{{kind}x{place}x{i}}}"
             text = alone.sub(lambda _, slot=slot: slot, text)

@@ -87,7 +87,7 @@ class Mixture:
     evidence_kinds: tuple[str, ...] = KINDS_OF_EVIDENCE
     """Kinds of questions about evidence."""
     written: float = 0.0
-    """Share of prompts with instructions as people type them, 83 checks. The held-out ones are another writer's."""
+    """Share of prompts with instructions as people type them, 86 checks. The held-out ones are another writer's."""
     toolless: float = 0.02
     """Share of verifiable items shown without tools. Their verdict is random, because the model cannot compute it."""
     ties: float = 0.02
