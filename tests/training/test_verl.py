@@ -271,7 +271,7 @@ def test_worker_of_verl_gets_the_rollouts_of_the_judge(inside: dict[str, Any]) -
     for output in outputs:
         for name in ("prompt_ids", "ids", "stop_reason"):
             assert output[name] == output["direct"][name]
-        assert output["logprobs"] == pytest.approx(output["direct"]["logprobs"], abs=1e-5)
+        assert output["logprobs"] == pytest.approx(output["direct"]["logprobs"], abs=1e-4)
     assert len({tuple(output["ids"]) for output in outputs}) > len(outputs) // 2  # not all rollouts are equal
 
 
