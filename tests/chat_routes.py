@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 
 from tests.server.bodies import BODIES
+from tirjudge.model import bundled_checkpoint
 from tirjudge.types import Judgment
 from tirjudge_server.serving import open_application
 from tirjudge_server.settings import ServerSettings
@@ -24,15 +25,15 @@ ITEMS = [
     {"mode": "pointwise", "prompt": "Write at least 5 words.", "responses": ["no"], "tools": "off"},
 ]
 """Requests for which the bundled judge writes a program, and one without tools. The output of a program is a user message,
-as for every chat endpoint. The bundled judge was not trained on that, so the verdict after a program can be missing."""
+as for every chat endpoint. The bundled judge was not trained on that, so its verdict after a program can be missing."""
 
 
 @asynccontextmanager
 async def judge_server_with(folder: Path, **settings: Any) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of a judge server with these settings, in the format that the bundled judge was trained on."""
+    """A client of a judge server with these settings, whose prompts are those that the bundled judge was trained on."""
     places = {"records": str(folder / "records.db"), "files": str(folder / "files")}
     given = ServerSettings(
-        **places, format="tirjudge/2", allow_unsafe_sandbox=True, allowed_host=["test"], slots=1, **settings
+        **places, profile=bundled_checkpoint(), allow_unsafe_sandbox=True, allowed_host=["test"], slots=1, **settings
     )
     async with open_application(given) as opened:
         transport = httpx2.ASGITransport(app=opened.app, raise_app_exceptions=False)

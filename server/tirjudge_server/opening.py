@@ -114,7 +114,7 @@ async def open_judging(settings: ServerSettings) -> AsyncIterator[Model]:
             yield model
     else:
         kind = engine_kind(settings)
-        if settings.profile is not None and kind != "vllm":
+        if settings.profile is not None and kind not in ("vllm", "chat"):
             raise OptionsClash("--profile: given without an engine behind a URL; give --model alone")
         options = _options_of(settings, kind=kind, kwargs=kwargs)
         address = f"{kind}:{settings.model or ''}"

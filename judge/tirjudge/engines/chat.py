@@ -28,6 +28,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 from time import monotonic
 from typing import Literal
 
@@ -52,9 +53,9 @@ from tirjudge.http.exchange import EngineRefused
 from tirjudge.http.protocol import Problem
 from tirjudge.http.retry_events import CONNECT_RETRY_S
 from tirjudge.http.trace_context import trace_headers
-from tirjudge.model import EngineKind, EngineOptions, Model
+from tirjudge.model import EngineKind, EngineOptions, Model, checkpoint_folder
 from tirjudge.prices import Prices
-from tirjudge.profile import Profile
+from tirjudge.profile import Profile, load_profile
 from tirjudge.prompt_messages import Prompt
 from tirjudge.types import Completion, Sampling, TokenAlternatives, TokenUsage
 
@@ -496,6 +497,25 @@ def chat_profile(model: str, *, context_tokens: int = CONTEXT_TOKENS) -> Profile
     )
 
 
+_AS_TRAINED = (
+    "format",
+    "format_sha256",
+    "prompt_chars",
+    "response_chars",
+    "all_responses_chars",
+    "group_size",
+    "shows_functions",
+    "label_temperature",
+)
+"""Fields of a checkpoint's profile that also hold if a chat endpoint serves it. The sizes in tokens are the endpoint's."""
+
+
+def _as_trained(profile: Profile, checkpoint: Path) -> Profile:
+    """Return the profile of a chat endpoint that serves this checkpoint: its prompts are those of the training."""
+    own = load_profile(checkpoint_folder(checkpoint))
+    return profile.model_copy(update={name: getattr(own, name) for name in _AS_TRAINED})
+
+
 @asynccontextmanager
 async def _open(address: str, options: EngineOptions) -> AsyncIterator[Model]:
     """Open the address `URL#MODEL`. The endpoint is not contacted before the first request."""
@@ -516,7 +536,10 @@ async def _open(address: str, options: EngineOptions) -> AsyncIterator[Model]:
         prices=options.prices,
     )
     try:
-        yield Model(engine=engine, profile=chat_profile(name, context_tokens=options.context_tokens or CONTEXT_TOKENS))
+        profile = chat_profile(name, context_tokens=options.context_tokens or CONTEXT_TOKENS)
+        yield Model(
+            engine=engine, profile=profile if options.profile is None else _as_trained(profile, options.profile)
+        )
     finally:
         await engine.aclose()
 
