@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tirjudge_training.instructions.composing import number_word
 from tirjudge_training.instructions.notation import Check
+from tirjudge_training.instructions.number_words import number_word
 
 MAX_CODE_CHARS = 20_000
 """Maximum length of a program that is parsed. The rest of a longer one is its helper functions."""
