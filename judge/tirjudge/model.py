@@ -186,15 +186,19 @@ def bundled_checkpoint() -> Path:
     return Path(str(resources.files("tirjudge").joinpath("checkpoints", "tiny")))
 
 
-def checkpoint_folder(checkpoint: Path | None) -> Path:
+def checkpoint_folder(checkpoint: Path | None, *, option: str = "model") -> Path:
     """Return the folder of a checkpoint. None: the bundled judge.
+
+    Args:
+        checkpoint: the folder.
+        option: name of the option that gave it, for the error.
 
     Raises:
         CheckpointError: the folder does not exist.
     """
     folder = checkpoint or bundled_checkpoint()
     if not folder.is_dir():
-        raise CheckpointError(f"model: {folder} is not a checkpoint folder")
+        raise CheckpointError(f"{option}: {folder} is not a checkpoint folder")
     return folder
 
 

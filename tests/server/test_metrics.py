@@ -67,8 +67,10 @@ async def test_a_judgment_is_counted_over_a_socket(serve, listen) -> None:
     _, app = serve([PRINTS, RAISES, A])
     async with listen(app) as url, httpx2.AsyncClient(base_url=url) as client:
         usage = (await client.post("/v1/judge", json=ASKED)).json()["usage"]
-        while (metric := await read(client))("sandbox_pool", state="idle") < 2:  # noqa: ASYNC110 (the failed program's slot starts again)
-            await asyncio.sleep(0.02)
+        async with asyncio.timeout(60):
+            # The slot of the failed program starts again.
+            while (metric := await read(client))("sandbox_pool", state="idle") < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
     assert metric("judgments_total", mode="pairwise", status="decided", dialect="judge") == 1
     assert metric("judgment_seconds_count", mode="pairwise") == metric("queue_seconds_count") == 1
     assert metric("rollouts_total", stop_reason="verdict", forced="no") == 1

@@ -29,7 +29,6 @@ from tirjudge_training.bundled.checked import (
     with_errors,
 )
 from tirjudge_training.bundled.sft import (
-    GPU_BATCHES,
     BundledRecipe,
     StepReport,
     batches_for_steps,
@@ -246,11 +245,10 @@ def test_the_prompt_shows_nothing_of_the_responses() -> None:
 
 
 def test_processes_generate_the_same_rows_in_the_same_order(vocabulary) -> None:
-    recipe, profile = replace(SMALL, batch_tokens=1024), second_profile()
-    three = replace(recipe, batch_tokens=GPU_BATCHES * 1024)
+    profile = second_profile()
     alone, helped = (
-        list(islice(batches_for_steps(each, rank=0, profile=profile, vocabulary=vocabulary, num_generators=num), 7))
-        for each, num in ((three, 0), (recipe, 2))
+        list(islice(batches_for_steps(SMALL, rank=0, profile=profile, vocabulary=vocabulary, num_generators=num), 7))
+        for num in (0, 2)
     )
     assert [(index, [batch.ids.tolist() for batch in step]) for index, step in alone] == [
         (index, [batch.ids.tolist() for batch in step]) for index, step in helped

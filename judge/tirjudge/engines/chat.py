@@ -512,7 +512,7 @@ _AS_TRAINED = (
 
 def _as_trained(profile: Profile, checkpoint: Path) -> Profile:
     """Return the profile of a chat endpoint that serves this checkpoint: its prompts are those of the training."""
-    own = load_profile(checkpoint_folder(checkpoint))
+    own = load_profile(checkpoint_folder(checkpoint, option="--profile"))
     return profile.model_copy(update={name: getattr(own, name) for name in _AS_TRAINED})
 
 

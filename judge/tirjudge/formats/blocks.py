@@ -189,13 +189,14 @@ class BlockFormat:
             is_broken |= safe != short
             return safe
 
+        def part(text: str) -> str:
+            return shown(text, response_chars) if response_chars else NOT_SHOWN
+
         names = _section_names(mode, len(responses))
-        texts = [shown(text, response_chars) if response_chars else NOT_SHOWN for text in responses]
-        sections = [_section(name, text) for name, text in zip(names, texts, strict=True)]
+        sections = [_section(name, part(text)) for name, text in zip(names, responses, strict=True)]
         asked = [_section("prompt", shown(prompt, prompt_chars))]
         if reference is not None:
-            text = shown(reference, response_chars) if response_chars else NOT_SHOWN
-            asked.append(_reference_section(text, tools=tools))
+            asked.append(_reference_section(part(reference), tools=tools))
         if criteria:
             lines = _criteria_lines(criteria, chars=prompt_chars)
             asked.append(_criteria_section([shown(line, len(line)) for line in lines]))

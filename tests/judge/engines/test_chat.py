@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +12,11 @@ import pytest
 from tests.chat_server import MODEL, serving_chat
 from tirjudge.engines.chat import BORDER, ChatEngine, chat_profile, messages_of
 from tirjudge.engines.chat_endpoint import endpoint_of
-from tirjudge.errors import EngineNotListening, EngineUnavailable, PromptTooLong
+from tirjudge.errors import CheckpointError, EngineNotListening, EngineUnavailable, PromptTooLong
 from tirjudge.http.exchange import RequestRefused
 from tirjudge.http.retry_events import on_retry
 from tirjudge.judge import Judge
+from tirjudge.model import EngineOptions, bundled_checkpoint
 from tirjudge.opening import open_model
 from tirjudge.tools.python import python_tools
 from tirjudge.types import JudgeRequest, Judgment, Mode, Sampling, StopReason
@@ -457,6 +459,24 @@ def test_a_sequence_is_converted_back_to_its_conversation(
 def test_the_sizes_of_a_chat_profile_are_in_characters() -> None:
     profile = chat_profile("m")
     assert (profile.name, profile.context_tokens, profile.rollout_tokens) == ("m", 400_000, 65_536)
+
+
+async def test_a_checkpoint_behind_a_chat_endpoint_gets_the_prompts_of_its_training() -> None:
+    with serving_chat([VERDICT]) as chat:
+        async with open_model(f"chat:{chat.url}#{MODEL}", options=EngineOptions(profile=bundled_checkpoint())) as model:
+            await Judge(engine=model.engine, tools=(), profile=model.profile).judge(PAIR)
+            assert (model.profile.name, model.profile.context_tokens) == (MODEL, chat_profile(MODEL).context_tokens)
+    (body,) = chat.bodies
+    prompt = body["messages"][0]["content"]
+    assert prompt.count("[not shown]") == len(PAIR.responses)
+    assert "three" not in prompt
+
+
+async def test_a_missing_checkpoint_of_a_chat_endpoint_is_an_error_that_names_the_option(tmp_path: Path) -> None:
+    options = EngineOptions(profile=tmp_path / "none")
+    with pytest.raises(CheckpointError, match=r"^--profile: .*none is not a checkpoint folder"):
+        async with open_model("chat:http://127.0.0.1:9#m", options=options):
+            pass
 
 
 async def test_groups_are_judged_without_probabilities() -> None:

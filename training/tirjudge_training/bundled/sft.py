@@ -629,6 +629,7 @@ def _train(
             profile=profile,
             vocabulary=vocabulary,
             first_shard=shard,
+            batch_tokens=recipe.batch_tokens * (1 if device == "cpu" else GPU_BATCHES),
             num_generators=0 if device == "cpu" else min(MAX_GENERATORS, max(1, len(os.sched_getaffinity(0)) - 2)),
         )
         stack.callback(batches.close)
@@ -740,6 +741,7 @@ def batches_for_steps(
     profile: Profile,
     vocabulary: TrainedVocabulary,
     first_shard: int = 0,
+    batch_tokens: int | None = None,
     num_generators: int = 0,
 ) -> Generator[tuple[int, list[PackedBatch]], None, None]:
     """Yield the batches of this worker, one list per step, with its share of about `examples_per_step` rows.
@@ -753,20 +755,22 @@ def batches_for_steps(
         profile: Profile with the limits on the texts in a prompt.
         vocabulary: Vocabulary of the model.
         first_shard: Number of the first shard.
+        batch_tokens: Maximum number of tokens in a batch. None: that of the recipe.
         num_generators: Number of processes that generate shards in advance. 0: this process generates them.
 
     Yields:
         Number of the shard, and the batches of the step.
     """
     steps_per_shard = max(1, round(recipe.examples_per_shard * recipe.num_workers / recipe.examples_per_step))
-    batch_tokens = recipe.batch_tokens * (GPU_BATCHES if num_generators else 1)
     numbers = (index * recipe.num_workers + rank for index in count(first_shard))
     left: list[PackedRow] = []
     for index, shard in enumerate(
         _shards(numbers, recipe, profile, vocabulary, num_generators=num_generators), start=first_shard
     ):
         rows = left + shard
-        batches, left = full_batches(rows, batch_tokens=batch_tokens, most_shared=recipe.most_shared)
+        batches, left = full_batches(
+            rows, batch_tokens=batch_tokens or recipe.batch_tokens, most_shared=recipe.most_shared
+        )
         steps = deal(batches, num_steps=min(steps_per_shard, len(batches)))
         Random(f"{recipe.seed}/order/{index}").shuffle(steps)
         for step in steps:

@@ -44,8 +44,8 @@ _ORDINALS = [
     "eleventh",
     "twelfth",
 ]
-_SAME = {2: ("twice", "both", "pair", "couple", "double"), 3: ("thrice", "trio"), 12: ("dozen",)}
-"""Number -> other words that say it."""
+_OTHER_WORDS = {2: ("twice", "both", "pair", "couple", "double"), 3: ("thrice", "trio"), 12: ("dozen",)}
+"""Number -> words with this meaning that are no number words."""
 
 
 def number_word(number: int) -> str:
@@ -60,7 +60,7 @@ def number_word(number: int) -> str:
 def is_in_words(number: int, text: str) -> bool:
     """Return whether a text has a number from 0 to 100 in words, as a cardinal, an ordinal or a word such as "twice"."""
     words = [number_word(number)] if number <= 100 else []
-    words += [*_ORDINALS[number : number + 1], *_SAME.get(number, ())]
+    words += [*_ORDINALS[number : number + 1], *_OTHER_WORDS.get(number, ())]
     return any(re.search(rf"\b{word}\b", text, re.IGNORECASE) for word in words)
 
 
