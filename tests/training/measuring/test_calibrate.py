@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from pathlib import Path
 from random import Random
@@ -10,6 +11,7 @@ from random import Random
 import pytest
 
 from tests.command_line import run_command
+from tirjudge.labels import mixed_with_even, tempered
 from tirjudge.model import bundled_checkpoint
 from tirjudge.profile import load_profile
 from tirjudge_training.bundled.measuring.calibrate import fitted_calibration
@@ -54,6 +56,19 @@ def test_verdicts_of_improbable_programs_lose_confidence_and_are_not_checked(wei
     assert fitted.accuracy_checked is not None
     assert fitted.accuracy_checked >= 0.965
     assert 0.02 < fitted.share_checked < 0.6
+
+
+def test_the_loss_is_that_of_the_labels_that_the_judge_would_report() -> None:
+    logprobs = {"A": math.log(0.2), "B": math.log(0.7)}
+    item = RawJudgment(chances=(0.2, 0.7), right=0, program_probability=0.25, is_checked=False)
+    fitted = fitted_calibration([item])
+    assert fitted.loss_before == pytest.approx(-logprobs["A"])
+    reported = mixed_with_even(
+        tempered(logprobs, temperature=fitted.label_temperature), weight=0.25**fitted.program_weight
+    )
+    assert fitted.loss_after == pytest.approx(-reported["A"])
+    assert fitted.label_temperature > 1
+    assert fitted.program_weight > 0
 
 
 def test_a_calibration_needs_probabilities() -> None:

@@ -17,13 +17,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Self
 
+import numpy as np
 import typer
 from rich.console import Console
 
 from tirjudge.errors import TirjudgeError
-from tirjudge.labels import mixed_with_even, tempered
 from tirjudge_training.bundled.measuring.progress import progress_of
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ def fitted_calibration(items: Sequence[RawJudgment]) -> FittedCalibration:
     """
     if not items:
         raise ValueError("no item has probabilities: nothing to fit the calibration on")
-    fits = [(*_fitted_temperature(items, program_weight=weight), weight) for weight in PROGRAM_WEIGHTS]
+    pairs = _Pairs.of(items)
+    fits = [(*_fitted_temperature(pairs, program_weight=weight), weight) for weight in PROGRAM_WEIGHTS]
     loss, temperature, program_weight = min(fits)
     checked_from = _threshold([item for item in items if item.is_checked], program_weight=program_weight)
     checked = [
@@ -90,32 +91,52 @@ def fitted_calibration(items: Sequence[RawJudgment]) -> FittedCalibration:
         program_weight=program_weight,
         checked_from=checked_from,
         num_items=len(items),
-        loss_before=_loss(items, temperature=1.0, program_weight=0.0),
+        loss_before=pairs.loss(temperature=1.0, program_weight=0.0),
         loss_after=loss,
         share_checked=len(checked) / len(items),
         accuracy_checked=fmean(item.is_right for item in checked) if checked else None,
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """All pairs as arrays, for the losses of many calibrations."""
+
+    logprobs: np.ndarray
+    """Log-probability of each response: (pairs, responses)."""
+    right: np.ndarray
+    """Index of the right response: (pairs, 1)."""
+    programs: np.ndarray
+    """Probability of the programs, 1 without a program: (pairs, 1)."""
+
+    @classmethod
+    def of(cls, items: Sequence[RawJudgment]) -> Self:
+        return cls(
+            np.log(np.maximum([item.chances for item in items], 1e-12)),
+            np.array([[item.right] for item in items]),
+            np.array([[_weight(item, program_weight=1.0)] for item in items]),
+        )
+
+    def loss(self, *, temperature: float, program_weight: float) -> float:
+        """Return the mean negative log-likelihood of the right response after `tempered` and `mixed_with_even` of
+        `tirjudge.labels`, in nats."""
+        total = np.exp(self.logprobs).sum(axis=1, keepdims=True)
+        scaled = np.exp(self.logprobs / temperature)
+        scaled *= total / scaled.sum(axis=1, keepdims=True)
+        weight = self.programs**program_weight
+        mixed = weight * scaled + (1 - weight) * total / scaled.shape[1]
+        return -float(np.log(np.take_along_axis(mixed, self.right, axis=1)).mean())
+
+
 def _weight(item: RawJudgment, *, program_weight: float) -> float:
     return 1.0 if item.program_probability is None else item.program_probability**program_weight
 
 
-def _loss(items: Sequence[RawJudgment], *, temperature: float, program_weight: float) -> float:
-    def of_item(item: RawJudgment) -> float:
-        logprobs = {str(i): math.log(max(chance, 1e-12)) for i, chance in enumerate(item.chances)}
-        scaled = tempered(logprobs, temperature=temperature)
-        mixed = mixed_with_even(scaled, weight=_weight(item, program_weight=program_weight))
-        return -mixed[str(item.right)]
-
-    return fmean(map(of_item, items))
-
-
-def _fitted_temperature(items: Sequence[RawJudgment], *, program_weight: float) -> tuple[float, float]:
+def _fitted_temperature(pairs: _Pairs, *, program_weight: float) -> tuple[float, float]:
     """Return the lowest loss and its temperature, by ternary search over 1 / temperature."""
 
     def loss(sharpness: float) -> float:
-        return _loss(items, temperature=1 / sharpness, program_weight=program_weight)
+        return pairs.loss(temperature=1 / sharpness, program_weight=program_weight)
 
     low, high = MIN_SHARPNESS, MAX_SHARPNESS
     for _ in range(NUM_STEPS):
@@ -130,13 +151,14 @@ def _fitted_temperature(items: Sequence[RawJudgment], *, program_weight: float) 
 
 def _threshold(checked: Sequence[RawJudgment], *, program_weight: float) -> float:
     """Return the lowest weight from which the verdicts are accurate enough."""
-    weights = sorted({_weight(item, program_weight=program_weight) for item in checked})
+    weights = np.array([_weight(item, program_weight=program_weight) for item in checked])
+    right = np.array([item.is_right for item in checked])
     best = (0.0, 0.0)
-    for weight in weights:
-        kept = [item.is_right for item in checked if _weight(item, program_weight=program_weight) >= weight]
+    for weight in np.unique(weights).tolist():
+        kept = right[weights >= weight]
         if len(kept) < min(MIN_CHECKED, len(checked)):
             break
-        accuracy = fmean(kept)
+        accuracy = float(kept.mean())
         if accuracy >= CHECKED_ACCURACY:
             return math.floor(1000 * weight) / 1000
         best = max(best, (accuracy, weight))
