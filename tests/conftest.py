@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -23,8 +24,16 @@ if TYPE_CHECKING:  # needs Playwright
 GROUPS = {
     "tests/vllm/": "vllm",
     "tests/training/test_verl.py": "verl",
+    "tests/training/test_checked_examples.py": "checked",
     "tests/training/data/test_build.py": "build",
     "tests/ray/": "ray",
+    "tests/evidence/test_tasks.py": "tasks",
+    "tests/harness/reports/test_inspect_log.py": "inspect",
+    "tests/integrations/test_inspect.py": "inspect",
+    "tests/judge/tools/test_mcp.py": "mcp",
+    "tests/parsing/test_linear_parsing.py::test_every": "sources",
+    "tests/parsing/test_linear_parsing.py::test_re": "sources",
+    "tests/test_house.py": "sources",
 }
 """Path of tests -> their group."""
 
@@ -52,8 +61,20 @@ for part in ("connect", "read", "write", "pool"):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Processes of `pytest -n auto`: one more than there are cores, because many tests wait for other processes."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Processes of `pytest -n auto`: two more than there are cores, because many tests wait for other processes."""
+    return len(os.sched_getaffinity(0)) + 2
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Mark all tests in a browser as slow: a page takes more than a second."""
+    if "browser" in getattr(item, "fixturenames", ()):
+        item.add_marker(pytest.mark.slow)
+
+
+def pytest_collection_finish() -> None:
+    """Exempt the imported modules and the tests from garbage collection. Each collection would read millions of objects."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)

@@ -6,17 +6,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-ROOMS = {
-    "tirjudge": "judge",
-    "tirjudge_web": "web",
-    "tirjudge_pages": "pages",
-    "tirjudge_sandbox": "sandbox",
-    "tirjudge_evidence": "evidence",
-    "tirjudge_server": "server",
-    "tirjudge_harness": "harness",
-    "tirjudge_training": "training",
-}
+from tests.sources import ROOMS, trees_of
+
 MAY_IMPORT = {
     "tirjudge": set[str](),
     "tirjudge_web": {"tirjudge"},
@@ -32,8 +23,8 @@ MAX_FUNCTION_LINES = 60
 HEAVY = ("torch", "vllm", "fastapi", "transformers", "uvicorn")
 
 
-def _imported(source: str) -> Iterator[str]:
-    for node in ast.walk(ast.parse(source)):
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
@@ -42,14 +33,14 @@ def _imported(source: str) -> Iterator[str]:
 
 
 def test_rooms_import_only_rooms_below_them() -> None:
-    for package, room in ROOMS.items():
-        files = list((ROOT / room / package).rglob("*.py"))
-        assert files, f"{room}/{package} is empty"
-        for file in files:
-            for module in _imported(file.read_text(encoding="utf-8")):
+    for package in ROOMS:
+        trees = trees_of(package)
+        assert trees, f"{package} is empty"
+        for file, tree in trees.items():
+            for module in _imported(tree):
                 other = module.split(".")[0]
                 if other in ROOMS and other != package:
-                    assert other in MAY_IMPORT[package], f"{file.relative_to(ROOT)} imports {module}"
+                    assert other in MAY_IMPORT[package], f"{file} imports {module}"
 
 
 def test_importing_tirjudge_loads_nothing_heavy() -> None:
@@ -58,23 +49,18 @@ def test_importing_tirjudge_loads_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def _files() -> Iterator[tuple[Path, ast.Module]]:
+    for package in ROOMS:
+        yield from trees_of(package).items()
+
+
 def test_every_module_has_a_docstring() -> None:
-    for package, room in ROOMS.items():
-        for file in (ROOT / room / package).rglob("*.py"):
-            assert ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))), (
-                f"{file.relative_to(ROOT)} has no docstring"
-            )
-
-
-def _definitions() -> Iterator[tuple[Path, ast.Module]]:
-    for package, room in ROOMS.items():
-        for file in (ROOT / room / package).rglob("*.py"):
-            yield file.relative_to(ROOT), ast.parse(file.read_text(encoding="utf-8"))
+    assert [str(file) for file, tree in _files() if not ast.get_docstring(tree)] == []
 
 
 def test_public_class_names_are_unique() -> None:
     places: dict[str, list[str]] = {}
-    for file, tree in _definitions():
+    for file, tree in _files():
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 places.setdefault(node.name, []).append(str(file))
@@ -92,7 +78,7 @@ def _num_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 def test_functions_have_at_most_60_lines_unless_they_are_the_options_of_a_command() -> None:
     long = [
         f"{file}: {node.name}"
-        for file, tree in _definitions()
+        for file, tree in _files()
         if not file.name.endswith("cli.py")
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _num_lines(node) > MAX_FUNCTION_LINES

@@ -6,12 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks.compare import PLUGINS
 
 ROOT = Path(__file__).parents[1]
 PIECES = ROOT / "benchmarks" / "pieces"
 
 
+@pytest.mark.slow
 def test_every_benchmark_runs_once() -> None:
     options = [*(f"-p{name}" for name in PLUGINS), "--benchmark-disable", "-rA"]
     command = [sys.executable, "-m", "pytest", *options, str(PIECES)]

@@ -70,6 +70,7 @@ def test_the_documented_number_of_calls_is_right(profile: dict[str, Any]) -> Non
     assert f": {len(allowed(profile))} system calls." in docs.read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @needs_libseccomp
 def test_a_pool_behind_the_profile_runs_and_isolates_programs() -> None:
     done = confined(f"""

@@ -6,6 +6,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.evidence.conftest import RunProgram
 from tirjudge.tools.functions import DEFAULT_BUDGET
 from tirjudge.tools.settings_file import read_settings
@@ -29,6 +31,7 @@ def test_every_setting_of_a_store_is_explained() -> None:
         assert re.search(rf"^\|[^|]*`{name}`", PAGE, re.MULTILINE), name
 
 
+@pytest.mark.slow
 async def test_the_example_works(tmp_path: Path, run_program: RunProgram) -> None:
     for name, language in {"loans.csv": "csv", "policy.md": "markdown", "stores.toml": "toml"}.items():
         (tmp_path / name).write_text(block(language), encoding="utf-8")

@@ -217,6 +217,7 @@ def limit_answer(result: list[dict[str, Any]]) -> None:
         raise ValueError(f"the result has {num_bytes:,} bytes, the limit is 1,048,576; select less")
 
 
+@pytest.mark.slow
 async def test_a_runaway_query_is_stopped_and_the_store_stays_usable(open_one: OpenStore) -> None:
     store = await open_one("table", {"loans.csv": LOANS}, timeout_s=0.3)
     for query in (
@@ -349,6 +350,7 @@ async def bare(opened: OpenStores) -> Stores:
     return await opened()
 
 
+@pytest.mark.slow
 async def test_hostile_attached_files_end_in_an_error_of_the_call(bare: Stores, run_program: RunProgram) -> None:
     bomb = parquet({"x": pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int8()), pa.array(["a" * 1_000_000]))})
     assert len(bomb) < 10_000
@@ -393,6 +395,7 @@ def test_hostile_views_of_a_sqlite_database_are_refused(view: str, problem: str)
         rows(database(f"CREATE VIEW v AS {view}"), format="sqlite")
 
 
+@pytest.mark.slow
 async def test_an_attached_file_of_the_maximum_size_is_read(bare: Stores, run_program: RunProgram) -> None:
     text = "a,b\n" + "1,2\n" * (MAX_ATTACHED_BYTES // 4 - 1)
     assert len(text) == MAX_ATTACHED_BYTES

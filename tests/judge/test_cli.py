@@ -34,6 +34,7 @@ def test_help_lists_the_commands_of_all_packages(run: Run) -> None:
         assert f" {command} " in shown.stdout
 
 
+@pytest.mark.slow
 def test_help_imports_no_heavy_modules() -> None:
     script = """
 import sys
@@ -57,6 +58,7 @@ def test_no_arguments_show_the_help(run: Run) -> None:
     assert "Commands" in shown.stdout + shown.stderr
 
 
+@pytest.mark.slow
 def test_a_missing_extra_is_one_line_that_names_it() -> None:
     script = "import sys; sys.modules['fastapi'] = sys.modules['uvicorn'] = None; from tirjudge.cli import main; main()"
     command = [sys.executable, "-c", script, "serve", "--port", "0"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from collections.abc import Mapping
+from functools import cache
 from importlib import invalidate_caches
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -23,12 +25,18 @@ def extras() -> dict[str, list[Requirement]]:
     return {name: [Requirement(text) for text in texts] for name, texts in given.items()}
 
 
+@cache
+def installed_modules() -> Mapping[str, list[str]]:
+    """Return module -> packages. Reading all packages takes half a second."""
+    return packages_distributions()
+
+
 REQUIRED = [(name, one.name) for name, given in extras().items() for one in given if one.name != "tirjudge"]
 
 
 @pytest.mark.parametrize(("extra", "package"), REQUIRED)
 def test_the_module_of_every_package_of_an_extra_names_the_extra(extra: str, package: str) -> None:
-    modules = [module for module, packages in packages_distributions().items() if package in packages]
+    modules = [module for module, packages in installed_modules().items() if package in packages]
     if not modules:
         pytest.skip(f"{package} is not installed")
     assert any(extra in extras_with(module) for module in modules), modules

@@ -114,6 +114,7 @@ least = 4
 """
 
 
+@pytest.mark.slow
 def test_a_file_is_judged_by_a_toy_check(run: Run, tmp_path: Path) -> None:
     (tmp_path / "checks.toml").write_text(CHECKS)
     row = {"id": 1, "prompt": "Describe rain.", "responses": [SHORT, LONGEST], "label": 1}
@@ -155,6 +156,7 @@ def url(toy_environment: dict[str, str]) -> Iterator[str]:
         yield url
 
 
+@pytest.mark.slow
 def test_a_server_judges_with_a_toy_format_tool_and_engine(url: str) -> None:
     request = {"mode": "pairwise", "prompt": "Describe rain.", "responses": [LONGER, LONGEST]}
     judgment = httpx2.post(f"{url}/v1/judge", json=request, timeout=60).json()
@@ -163,6 +165,7 @@ def test_a_server_judges_with_a_toy_format_tool_and_engine(url: str) -> None:
     assert httpx2.get(f"{url}/v1/models").json()["data"][0]["id"] == "toy-judge"
 
 
+@pytest.mark.slow
 def test_a_server_ranks_with_a_toy_strategy_and_lists_it_in_its_schema(url: str) -> None:
     request = {"prompt": "Describe rain.", "responses": [SHORT, LONGEST, LONGER], "method": "ladder"}
     answer = httpx2.post(f"{url}/v1/rerank", json=request, timeout=60)
@@ -177,6 +180,7 @@ def test_a_server_ranks_with_a_toy_strategy_and_lists_it_in_its_schema(url: str)
     assert '"ladder"' in httpx2.get(f"{url}/openapi.json").text
 
 
+@pytest.mark.slow
 def test_a_server_offers_the_toy_dialect(url: str) -> None:
     marks = httpx2.post(f"{url}/toy/marks", json={"question": "Describe rain.", "answers": [SHORT]}, timeout=60)
     assert marks.status_code == 200, marks.text

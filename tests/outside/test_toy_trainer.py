@@ -85,6 +85,7 @@ def test_unsupported_settings_are_rejected_in_one_line_before_the_run(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_error_for_an_unknown_trainer_lists_the_installed_trainers(tmp_path: Path) -> None:
     rejected = train({"trainer": "toy"}, folder=tmp_path)
     assert rejected.returncode == 2

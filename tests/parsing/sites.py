@@ -9,15 +9,17 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = {
-    "tirjudge": "judge",
-    "tirjudge_pages": "pages",
-    "tirjudge_sandbox": "sandbox",
-    "tirjudge_evidence": "evidence",
-    "tirjudge_server": "server",
-    "tirjudge_harness": "harness",
-}
+from tests.sources import trees_of
+
+PACKAGES = (
+    "tirjudge",
+    "tirjudge_pages",
+    "tirjudge_sandbox",
+    "tirjudge_evidence",
+    "tirjudge_server",
+    "tirjudge_harness",
+)
+"""Packages that read untrusted text."""
 
 SEARCHES = frozenset({"find", "rfind", "index", "rindex", "partition", "rpartition"})
 """String methods that scan a text. In a loop, they can scan it repeatedly."""
@@ -45,14 +47,9 @@ class Site:
     """Path of the file, relative to the repository."""
 
 
-@cache
 def trees() -> dict[Path, ast.Module]:
-    """Return path -> syntax tree of all files of the packages."""
-    return {
-        path: ast.parse(path.read_text(encoding="utf-8"))
-        for package, room in PACKAGES.items()
-        for path in sorted((ROOT / room / package).rglob("*.py"))
-    }
+    """Return path, relative to the repository -> syntax tree of all files of the packages."""
+    return {path: tree for package in PACKAGES for path, tree in trees_of(package).items()}
 
 
 @cache
@@ -60,10 +57,10 @@ def sites() -> list[Site]:
     """Return all places, sorted by name."""
     found: list[Site] = []
     for path, tree in trees().items():
-        _, *parts = path.relative_to(ROOT).with_suffix("").parts
+        _, *parts = path.with_suffix("").parts
         module = ".".join(parts).removesuffix(".__init__")
         found += [
-            Site(name=f"{module}:{name}", kind=kind, line=line, path=path.relative_to(ROOT))
+            Site(name=f"{module}:{name}", kind=kind, line=line, path=path)
             for name, kind, line in _searches_in(tree, inside="")
         ]
     return _numbered(sorted(found))

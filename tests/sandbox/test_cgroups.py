@@ -88,6 +88,7 @@ async def test_endless_forking_is_a_timeout_and_leaves_no_process(level, staying
         assert (await pool.run("print('next')")).stdout == "next\n"
 
 
+@pytest.mark.slow
 @WITH_CGROUP
 async def test_total_memory_of_many_processes_is_limited(level):
     code = """
@@ -250,6 +251,7 @@ async def test_a_failed_level_leaves_no_groups_for_the_next_level(level, monkeyp
         assert groups() == before
 
 
+@pytest.mark.slow
 @WITH_CGROUP
 def test_groups_of_a_killed_service_are_removed_by_the_next_pool(level):
     script = f"""

@@ -95,6 +95,7 @@ def test_doctor_prints_kernel_features_and_levels(level):
     assert f"works  {level}" in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.on_host
 def test_the_json_of_doctor_has_working_levels_and_remedies_of_the_others(level, monkeypatch):
     monkeypatch.setattr("tirjudge_sandbox.doctor.ATTACKS", ATTACKS[:3])

@@ -113,6 +113,7 @@ async def test_shared_anonymous_memory_is_refused_where_no_limit_counts_it(pool,
         assert (result.outcome, result.stdout) == (Outcome.OK, "0\n"), result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stride", [1 << 30, 1 << 21])
 async def test_pages_that_are_far_apart_use_few_page_tables(pool, level, stride):
     code = program("""

@@ -60,6 +60,7 @@ async def test_the_strongest_working_level_is_chosen(level):
         assert IsolationLevel(pool.level).at_least(level)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [IsolationLevel.LANDLOCK], indirect=True)
 def test_without_namespaces_landlock_is_chosen(level):
     assert start_without(UNSHARE) == {"level": level, "of result": level, "warnings": []}

@@ -332,6 +332,7 @@ def test_pools_work_in_successive_event_loops(level):
     assert [asyncio.run(once()) for _ in range(2)] == ["loop\n"] * 2
 
 
+@pytest.mark.slow
 async def test_a_request_may_set_its_own_limits(level):
     async with SandboxPool(slots=1, limits=Limits(wall_s=30), level=level) as pool:
         short = await pool.run("import time; time.sleep(600)", limits=Limits(wall_s=0.2))

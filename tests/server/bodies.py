@@ -80,26 +80,31 @@ BODIES: dict[str, tuple[str, Any]] = {
 """Name -> path and body."""
 
 
-def spoiled(body: Any, *, by: str, schema: dict[str, Any], schemas: dict[str, Any]) -> Iterator[bytes]:
+FORMS: tuple[Any, ...] = ("@@", ["@@", "@@"], ["-@@", "@@"], {"a": ["@@"]})
+"""Values that contain an extreme number `@@`."""
+
+
+def spoiled(body: Any, *, by: str, turn: int, schema: dict[str, Any], schemas: dict[str, Any]) -> Iterator[bytes]:
     """Yield changed bodies. Each has a new value in one place of `body`, or in one numeric field of the schema.
 
-    The new value is `by`, or a list or object that contains `by` or its negative.
+    The new value is one of `FORMS`. With four successive turns, each place gets each of them once.
 
     Args:
         body: a valid body.
         by: a number as JSON text.
+        turn: which form the first place gets; the next place gets the next form.
         schema: JSON Schema of the body.
         schemas: definitions that `schema` refers to.
     """
-    for path in [*places(body), *((name,) for name in numeric_fields(schema, schemas=schemas))]:
-        for value in ("@@", ["@@", "@@"], ["-@@", "@@"], {"a": ["@@"]}):
-            copy = deepcopy(body)
-            inner = copy
-            for step in path[:-1]:
-                inner = inner[step]
-            inner[path[-1]] = value
-            negative = by.removeprefix("-") if by.startswith("-") else f"-{by}"
-            yield json.dumps(copy).replace('"-@@"', negative).replace('"@@"', by).encode()
+    paths = [*places(body), *((name,) for name in numeric_fields(schema, schemas=schemas))]
+    for number, path in enumerate(paths, turn):
+        copy = deepcopy(body)
+        inner = copy
+        for step in path[:-1]:
+            inner = inner[step]
+        inner[path[-1]] = FORMS[number % len(FORMS)]
+        negative = by.removeprefix("-") if by.startswith("-") else f"-{by}"
+        yield json.dumps(copy).replace('"-@@"', negative).replace('"@@"', by).encode()
 
 
 def numeric_fields(schema: dict[str, Any], *, schemas: dict[str, Any]) -> list[str]:

@@ -277,6 +277,7 @@ def test_request_at_the_limit_is_accepted() -> None:
         CostLimits(rollouts=2, chars=10).check(Cost(rollouts=3, chars=10))
 
 
+@pytest.mark.slow
 async def test_large_requests_do_not_block_the_event_loop(connect: Connect) -> None:
     """The server yields to the event loop between the questions of a request."""
     turns = 0

@@ -236,6 +236,7 @@ def change(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
+@pytest.mark.slow
 async def test_incompatible_checkpoint_is_refused_and_weights_stay(
     serve: Callable[..., Any], other: Path, tmp_path: Path
 ) -> None:

@@ -89,6 +89,7 @@ def test_signal_ends_server_quietly_and_leaves_no_process(serve: Serve, number: 
     assert not [pid for pid in below if is_alive(pid)]
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_at_once_that_the_server_starts(random_checkpoint: Path) -> None:
     """Loading takes seconds. Programs that read standard output get the line of the ready server alone."""
     ours, theirs = os.openpty()

@@ -176,6 +176,7 @@ async def is_healthy(url: str) -> bool:
             return False
 
 
+@pytest.mark.slow
 async def test_readiness_check_ignores_proxies(random_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
@@ -245,6 +246,7 @@ async def test_healthy_worker_that_makes_no_steps_is_restarted(
                 await asyncio.sleep(0.1)
 
 
+@pytest.mark.slow
 async def test_worker_that_ends_before_ready_is_reported_with_last_line() -> None:
     served = WorkerModel(model="/nowhere", name="random", context_tokens=4096)
     with pytest.raises(

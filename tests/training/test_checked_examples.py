@@ -156,7 +156,9 @@ def test_a_weak_teacher_guesses_or_checks_another_prompt() -> None:
     assert [with_errors(one, erring=TeacherErrors(), shares=CheckedShares(), rng=rng) for one in right] == right
 
 
-def test_a_training_continues_in_the_shape_and_generation_of_its_parent(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_a_training_continues_in_the_shape_and_generation_of_its_parent(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("tirjudge_training.bundled.build.PROMPTS_OF_TOKENIZER", 300)
     for recipe, shares in ((SMALL, CheckedShares()), (replace(SMALL, checked=None), None)):
         parent = tmp_path / str(shares is None)
         train_bundled(replace(recipe, num_steps=1), out=parent, on_step=lambda _: None)
@@ -244,6 +246,7 @@ def test_the_prompt_shows_nothing_of_the_responses() -> None:
     assert engine_prompts.pop().count("[not shown]") == 3
 
 
+@pytest.mark.slow
 def test_processes_generate_the_same_rows_in_the_same_order(vocabulary) -> None:
     profile = second_profile()
     alone, helped = (

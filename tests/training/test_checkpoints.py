@@ -73,6 +73,7 @@ async def test_exported_checkpoint_generates_the_same_tokens(exported: Path) -> 
     assert completions[0].token_ids == completions[1].token_ids
 
 
+@pytest.mark.slow
 def test_exported_checkpoint_can_be_loaded_for_training(exported: Path) -> None:
     model, tokenizer, profile = load_checkpoint(exported)
     assert profile == load_profile(exported)
@@ -249,6 +250,7 @@ THINKING = (
 )
 
 
+@pytest.mark.slow
 async def test_training_asks_and_records_the_options_of_the_start_checkpoint(tmp_path: Path) -> None:
     start, out = tmp_path / "start", tmp_path / "out"
     shutil.copytree(bundled_checkpoint(), start)

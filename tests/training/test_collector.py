@@ -350,6 +350,7 @@ async def test_tools_without_a_sandbox_are_rejected() -> None:
         await collect("M", num_groups=1, tools="auto")
 
 
+@pytest.mark.slow
 async def test_embedded_policy_collects_with_a_real_sandbox_and_loads_weights(pool: SandboxPool) -> None:
     items = generate_items(Mode.POINTWISE, count=1, seed=3, mixture=Mixture(conduct=0.0))
     async with EmbeddedPolicy(bundled_checkpoint(), sandbox=pool) as policy:

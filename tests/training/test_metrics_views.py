@@ -215,6 +215,7 @@ def test_watch_once_prints_one_view_and_a_missing_run_is_an_error(run: Path, tmp
     assert len(failed.output.splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", ["q", "ctrl-c"])
 def test_the_live_view_waits_for_a_run_and_ends_cleanly(run: Path, tmp_path: Path, ends: str) -> None:
     begins = tmp_path / "begins"

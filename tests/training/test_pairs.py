@@ -170,6 +170,7 @@ def test_resumed_run_repeats_only_the_pending_request(tmp_path: Path) -> None:
     assert len(journal.read_text().splitlines()) == 24
 
 
+@pytest.mark.slow
 def test_repeated_command_sends_no_requests_and_runs_no_checks(tmp_path: Path) -> None:
     write_problems([problem("sum"), LOWER], tmp_path / "problems.jsonl")
     with serving_chat(scripted_answers()) as chat:

@@ -19,6 +19,7 @@ async def test_server_collector_and_harness_agree_on_a_few_rollouts() -> None:
     assert found["compared_tokens"] > 0
 
 
+@pytest.mark.slow
 async def test_server_collector_and_harness_agree_on_rollouts_with_function_calls() -> None:
     found = await parity.measure(4, seed=5, temperature=1.6, num_compared=1, calls=True)
     assert found["function_calls"] > 3

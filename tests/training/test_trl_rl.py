@@ -196,6 +196,7 @@ def test_steps_are_derived_from_epochs_unless_given() -> None:
 # Runs -------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_best_weights_have_the_best_validation(start, tmp_path) -> None:
     log: list[dict] = []
     scores = {1: 0.5, 2: 0.9, 3: 0.9, 4: 0.2}

@@ -47,6 +47,7 @@ def test_loss_of_sft_and_rl_includes_the_same_tokens() -> None:
         assert [i if m else -100 for i, m in zip(rows["completion_ids"][number], one.mask, strict=True)] == list(labels)
 
 
+@pytest.mark.slow
 def test_first_loss_is_the_mean_over_sampled_tokens_and_decreases(start, tmp_path) -> None:
     rows = [t for group in made_up_groups(num_groups=2, group_size=4) for t in group.trajectories]
     long = trajectory(ids=[11] * 60, mask=[1] * 60, reward=1.0)

@@ -67,10 +67,10 @@ def draw_name(rng: Random, *, held_out: bool) -> str:
 def draw_world(rng: Random, *, held_out: bool) -> World:
     """Draw a world."""
     ontology = draw_ontology(rng, held_out=held_out)
-    names: list[str] = []
+    names, taken = list[str](), ontology.names
     while len(names) < 60:
         name = draw_name(rng, held_out=held_out)
-        if name not in names and name.lower() not in ontology.names:
+        if name not in names and name.lower() not in taken:
             names.append(name)
     take = iter(names).__next__
     classes = [*ontology.classes[0], *ontology.classes[1]]

@@ -24,6 +24,7 @@ def test_the_defaults_are_those_of_the_code() -> None:
     assert f"has weight {VERIFIED_WEIGHT:g} if" in PAGE
 
 
+@pytest.mark.slow
 def test_the_example_chooses_the_response_that_follows_the_instructions(capsys: pytest.CaptureFixture[str]) -> None:
     (example,) = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
     exec(example, {"__name__": "__main__"})  # noqa: S102

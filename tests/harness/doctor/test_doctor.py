@@ -229,6 +229,7 @@ def test_the_page_names_every_part() -> None:
     assert "Usable only without tools" in " ".join(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_the_accuracy_with_tools_is_that_of_a_benchmark_run(random_checkpoint: Path, tmp_path: Path) -> None:
     model = ["--model", str(random_checkpoint), "--json"]
     examined = run_command(["doctor", *model, "--items", "12"])

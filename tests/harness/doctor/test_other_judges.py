@@ -165,6 +165,7 @@ def serve(random_checkpoint: Path, tmp_path: Path) -> Serve:
     return serving
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("template", "is_ok", "detail"),
     [

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 pytest.importorskip("mcp")
 
@@ -44,17 +45,17 @@ PARIS = {
     "snippet": "Paris is the capital of France and its largest city.",
 }
 
+shares_server = pytest.mark.asyncio(loop_scope="module")
+"""A test with the fixture `search` runs in the event loop of the shared connection."""
+
 Open = Callable[..., AbstractAsyncContextManager[Sequence[ToolFunction]]]
 
 
-@pytest.fixture
-def opened(tmp_path: Path) -> Open:
-    """Function that opens the tool for servers."""
-
+def _opening(folder: Path) -> Open:
     def open_servers(
         environ: Mapping[str, str] | None = None, **servers: Mapping[str, Any]
     ) -> AbstractAsyncContextManager[Sequence[ToolFunction]]:
-        file = tmp_path / "servers.json"
+        file = folder / "servers.json"
         file.write_text(json.dumps({"mcpServers": servers, "theme": "of another client"}))
         return open_mcp(str(file), environ=environ or {})
 
@@ -62,14 +63,22 @@ def opened(tmp_path: Path) -> Open:
 
 
 @pytest.fixture
-async def search(opened: Open) -> AsyncIterator[Sequence[ToolFunction]]:
-    async with opened(search=COMMAND) as functions:
+def opened(tmp_path: Path) -> Open:
+    """Function that opens the tool for servers."""
+    return _opening(tmp_path)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def search(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sequence[ToolFunction]]:
+    """The functions of one server, a process that the tests of this file share."""
+    async with _opening(tmp_path_factory.mktemp("mcp"))(search=COMMAND) as functions:
         yield functions
 
 
 # ----------------------------------------------------------------------------------------------------------- the offer
 
 
+@shares_server
 async def test_the_tools_that_are_read_only_are_offered_with_their_signatures(search: Sequence[ToolFunction]) -> None:
     names = ("search", "fetch", "fail", "numbers", "repeat", "from_to")
     assert [each.name for each in search] == [f"search.{name}" for name in names]
@@ -89,6 +98,7 @@ async def test_named_tools_are_offered_and_others_are_not(opened: Open) -> None:
         assert await call(functions, "search.delete", url=PARIS["url"]) is True
 
 
+@pytest.mark.slow
 async def test_allow_writes_offers_all_tools(opened: Open) -> None:
     async with opened(search=COMMAND | {"allow_writes": True}) as functions:
         assert "search.delete" in [each.name for each in functions]
@@ -146,6 +156,7 @@ async def test_texts_of_the_server_cannot_contain_control_tokens() -> None:
 # ------------------------------------------------------------------------------------------------------------- a call
 
 
+@shares_server
 async def test_structured_results_are_values_and_others_are_text(search: Sequence[ToolFunction]) -> None:
     assert await call(search, "search.search", query="capital France") == [PARIS]
     assert await call(search, "search.numbers", count=3) == [0, 1, 2]
@@ -154,6 +165,7 @@ async def test_structured_results_are_values_and_others_are_text(search: Sequenc
     assert await call(search, "search.from_to", start=1) == "1 to 3"
 
 
+@shares_server
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
@@ -170,11 +182,13 @@ async def test_invalid_arguments_are_named_before_the_call(
     assert await error(search, "search.search", **arguments) == problem
 
 
+@shares_server
 async def test_an_error_of_the_tool_is_its_text(search: Sequence[ToolFunction]) -> None:
     assert "no such page: http://x/" in await error(search, "search.fetch", url="http://x/")
     assert len(await error(search, "search.fetch", url="y" * 100_000)) <= 800
 
 
+@shares_server
 async def test_results_are_bounded_and_pictures_are_placeholders(search: Sequence[ToolFunction]) -> None:
     text = await call(search, "search.fail", how="long text")
     assert text.endswith("x\n[cut: 1,000,000 bytes in all]")
@@ -183,11 +197,13 @@ async def test_results_are_bounded_and_pictures_are_placeholders(search: Sequenc
     assert await call(search, "search.fail", how="picture") == "[image: not shown]\na caption"
 
 
+@shares_server
 async def test_calls_run_at_the_same_time(search: Sequence[ToolFunction]) -> None:
     results = await asyncio.gather(*(call(search, "search.fail", how="meet seven others") for _ in range(8)))
     assert results == ["fine"] * 8
 
 
+@shares_server
 async def test_a_call_that_is_cancelled_leaves_the_connection_usable(search: Sequence[ToolFunction]) -> None:
     for _ in range(3):
         with pytest.raises(TimeoutError):
@@ -206,6 +222,7 @@ async def test_a_server_that_does_not_answer_is_an_error(opened: Open) -> None:
 # --------------------------------------------------------------------------------------------- servers that end or fail
 
 
+@shares_server
 @pytest.mark.slow
 async def test_a_server_that_ends_is_started_again_by_the_next_call(search: Sequence[ToolFunction]) -> None:
     waiting = asyncio.create_task(error(search, "search.fail", how="wait 60"))
@@ -261,6 +278,7 @@ async def test_a_server_that_does_not_start_is_named(opened: Open, server: dict[
             pass
 
 
+@pytest.mark.slow
 async def test_the_process_ends_with_the_block(opened: Open, tmp_path: Path) -> None:
     file = tmp_path / "pid"
     async with opened(search=COMMAND | {"env": {"PID_FILE": str(file)}}) as functions:
@@ -291,6 +309,7 @@ def test_the_registry_imports_no_mcp_library() -> None:
 # ------------------------------------------------------------------------------------- environment and credentials
 
 
+@pytest.mark.slow
 async def test_a_process_gets_a_small_environment(opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_OF_THE_HOST", "hidden-value-1")
     server = COMMAND | {"env": {"GIVEN": "yes", "API_KEY": "${KEY}"}}

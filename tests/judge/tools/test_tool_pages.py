@@ -30,6 +30,7 @@ def test_the_headers_of_programs_are_listed() -> None:
     assert all(name in HTTP.lower() for name in PROGRAM_HEADERS)
 
 
+@pytest.mark.slow
 async def test_the_example_of_a_search_server_works(tmp_path: Path, pool: SandboxPool) -> None:
     pytest.importorskip("mcp")
     server, program = re.findall(r"```python\n(.*?)```", MCP, re.DOTALL)

@@ -194,6 +194,7 @@ async def test_a_client_that_disconnects_kills_the_program(sandbox: RemoteSandbo
     assert (await sandbox.run(RUN, offer=offer())).stdout == "42\n"
 
 
+@pytest.mark.slow
 async def test_a_killed_worker_fails_its_program_only(serve: Callable[..., Any], tmp_path: Path) -> None:
     arguments = ("sandbox", "serve", "--slots", "1", "--log-level", "error")
     killing: list[Callable[[], None]] = []

@@ -76,6 +76,7 @@ def test_a_calibration_needs_probabilities() -> None:
         fitted_calibration([])
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_calibration_and_keeps_the_rest(tmp_path: Path) -> None:
     checkpoint = shutil.copytree(bundled_checkpoint(), tmp_path / "judge")
     before = load_profile(checkpoint)
