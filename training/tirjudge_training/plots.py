@@ -159,13 +159,14 @@ def _add_legend(figure: Figure) -> None:
         for axes in figure.axes
         for line in axes.get_legend_handles_labels()[0]
     }
-    for columns in range(min(4, len(named)), 0, -1):
-        legend = figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=columns)
-        extent = legend.get_window_extent()
-        if columns == 1 or extent.width < figure.bbox.width:
-            break
+    place: Any = {"loc": "outside lower center"}
+    columns = min(4, len(named))
+    legend = figure.legend(named.values(), named.keys(), ncols=columns, **place)
+    while columns > 1 and legend.get_window_extent().width > figure.bbox.width:
+        columns -= 1
         legend.remove()
-    figure.set_figheight(figure.get_figheight() + extent.height / figure.dpi)
+        legend = figure.legend(named.values(), named.keys(), ncols=columns, **place)
+    figure.set_figheight(figure.get_figheight() + legend.get_window_extent().height / figure.dpi)
 
 
 def _draw_steps(axes: Axes, panel: Metric, runs: Sequence[PlottedRun]) -> None:
