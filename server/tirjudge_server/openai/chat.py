@@ -19,6 +19,7 @@ from tirjudge_server.openai.answering import (
     interpret,
     refuse_unsupported,
 )
+from tirjudge_server.openai.bodies import ChatCompletion
 from tirjudge_server.openai.conversation import AnswerChoice, ConversationQuestion
 from tirjudge_server.openai.endpoint import completion_router
 from tirjudge_server.openai.wire import Content, Foreign
@@ -94,6 +95,7 @@ def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
         description="Judge, or answer, in the shape of a chat.",
         dialect="openai.chat",
         shape=_SHAPE,
+        answer=ChatCompletion,
         max_body_bytes=max_body_bytes,
     )
 
