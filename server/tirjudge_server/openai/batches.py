@@ -10,7 +10,7 @@ from typing import Any, Literal
 from fastapi import APIRouter, FastAPI, Request
 
 from tirjudge.http.protocol import invalid, shown
-from tirjudge.types import Text
+from tirjudge.types import Integer, Text
 from tirjudge_server.openai.batchrun import BatchRunner
 from tirjudge_server.openai.batchstore import BatchStore
 from tirjudge_server.openai.bodies import BatchObject, BatchPage
@@ -35,7 +35,7 @@ class OutputExpiresAfter(Foreign):
 
     anchor: Literal["created_at"]
     """Always `created_at`: the lifetime begins when the file is created, at the end of the batch."""
-    seconds: int
+    seconds: Integer
     """Lifetime in seconds: 3,600 (one hour) to 2,592,000 (thirty days)."""
 
 
