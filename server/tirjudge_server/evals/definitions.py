@@ -26,7 +26,7 @@ MAX_CRITERIA = 32
 MAX_MESSAGES = 256
 """Maximum number of messages in a template."""
 
-Timestamp = Annotated[int, Field(ge=0, le=2**53)]
+Timestamp = Annotated[Integer, Field(ge=0, le=2**53)]
 """Unix time in seconds."""
 
 
