@@ -118,8 +118,7 @@ def is_flipped(judgment: Judgment) -> bool:
     """Whether two orders of the same responses lead to different responses."""
     if judgment.mode.scores_each:
         return False
-    shown = sorted({index for rollout in judgment.rollouts for index in rollout.order})
-    return differ(choices_by_order(decisions_of(judgment, asked=shown), shown))
+    return differ(choices_by_order(decisions_of(judgment, asked=judgment.judged), judgment.judged))
 
 
 def over_orders(results: Sequence[Result], *, counting: ScoringRule) -> tuple[Result, float]:

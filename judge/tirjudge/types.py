@@ -1120,6 +1120,12 @@ class Judgment(Wire):
     """Durations of the judgment and of its parts."""
 
     @property
+    def judged(self) -> list[int]:
+        """Indexes of the judged responses. Judgments by rules and by scalar reward models can have no rollouts."""
+        shown = {index for rollout in self.rollouts for index in rollout.order}
+        return sorted(shown) or list(range(len(self.checks or self.raw_scores or ())))
+
+    @property
     def decided_as_whole(self) -> bool:
         """Whether the verdict is not the combination of its rollouts, because checks made or changed it, or because a scalar
         reward model scored the responses."""

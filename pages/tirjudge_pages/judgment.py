@@ -218,10 +218,8 @@ class JudgmentView:
 
     @property
     def num_responses(self) -> int:
-        """Number of responses that the model saw."""
-        return len({index for rollout in self.judgment.rollouts for index in rollout.order}) or len(
-            self.responses or ()
-        )
+        """Number of judged responses."""
+        return len(self.judgment.judged) or len(self.responses or ())
 
     @property
     def prompt(self) -> str | None:

@@ -22,6 +22,7 @@ from tirjudge_server.chat_models import NO_MODELS, ChatModels
 from tirjudge_server.dialects import DIALECTS, DialectSettings
 from tirjudge_server.evals.store import EvalStore
 from tirjudge_server.examples import EXAMPLES
+from tirjudge_server.health import Health, ReadyState
 from tirjudge_server.openai import routes as openai
 from tirjudge_server.openai.filestore import FileQuota
 from tirjudge_server.openapi import Tag, describe
@@ -226,7 +227,10 @@ def _state(service: JudgeService, *, records: Records | None) -> APIRouter:
     """The health endpoints, which need no key."""
     routes = APIRouter()
 
-    @routes.get("/health", responses={503: {"description": "The engine has ended; restart the process."}})
+    @routes.get(
+        "/health",
+        responses={200: {"model": Health}, 503: {"description": "The engine has ended; restart the process."}},
+    )
     @routes.head("/health", include_in_schema=False)
     async def health() -> Response:
         """Liveness: 200, or 503 if the engine has ended and the process must be restarted."""
@@ -243,7 +247,13 @@ def _state(service: JudgeService, *, records: Records | None) -> APIRouter:
         }
         return JSONResponse(body, status_code=200 if ended is None else 503)
 
-    @routes.get("/ready", responses={503: {"description": "The server cannot judge now; `problem` says why."}})
+    @routes.get(
+        "/ready",
+        responses={
+            200: {"model": ReadyState},
+            503: {"description": "The server cannot judge now; `problem` says why.", "model": ReadyState},
+        },
+    )
     @routes.head("/ready", include_in_schema=False)
     async def ready() -> Response:
         """Readiness: 200 if the server can judge now, or 503 with the reason."""

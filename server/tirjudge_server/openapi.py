@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from fastapi import FastAPI
 from pydantic import BaseModel
 
-from tirjudge.http.protocol import JUDGE_PATH, ErrorBody
+from tirjudge.http.protocol import EVENTS, JUDGE_PATH, ErrorBody
 from tirjudge.types import MODEL_MODES, JudgeRequest, Mode
 from tirjudge_server.examples import EXAMPLES
 from tirjudge_web.openapi import describe_fields, describe_requests, json_content
@@ -83,23 +84,51 @@ _PATH_PARAMETERS = {
 }
 """Name of a part of a path -> its description."""
 
-_EVENT = {
-    "type": "object",
-    "description": "One event of the stream.",
-    "properties": {
-        "event": {
-            "type": "string",
-            "description": "Type of the event: `judgment.created`, `judgment.turn`, `judgment.completed` or `error`. Chat "
-            "and text completions have no such line.",
-        },
-        "data": {
-            "type": "string",
-            "contentMediaType": "application/json",
-            "description": "Content of the event as JSON. A stream of chat or text completions ends with `[DONE]`.",
-        },
-    },
-    "required": ["data"],
+
+def _data(content: type[BaseModel]) -> dict[str, Any]:
+    """The schema of the line `data` of an event."""
+    return {
+        "type": "string",
+        "contentMediaType": "application/json",
+        "contentSchema": {"$ref": f"#/components/schemas/{content.__name__}"},
+        "description": f"A `{content.__name__}` as JSON.",
+    }
+
+
+def _named_event(name: str, content: type[BaseModel]) -> dict[str, Any]:
+    """The schema of an event that has a name."""
+    event = {"type": "string", "const": name, "description": f"Always `{name}`."}
+    return {
+        "type": "object",
+        "title": name,
+        "properties": {"event": event, "data": _data(content)},
+        "required": ["event", "data"],
+    }
+
+
+_JUDGMENT_EVENT = {
+    "description": "One event of the stream: `judgment.created` first, `judgment.turn` for each turn, then "
+    "`judgment.completed`. `error` ends the stream early. Lines that begin with a colon keep the connection open.",
+    "oneOf": [_named_event(name, content) for name, content in EVENTS.items()],
 }
+
+
+def _chunk_event(chunk: type[BaseModel]) -> dict[str, Any]:
+    """The schema of an event of a completion in a stream."""
+    return {
+        "description": "One event of the stream: the chunks, then `[DONE]`. An error ends the stream early. Lines that begin "
+        "with a colon keep the connection open.",
+        "oneOf": [
+            {"type": "object", "title": chunk.__name__, "properties": {"data": _data(chunk)}, "required": ["data"]},
+            {"type": "object", "title": "Error", "properties": {"data": _data(ErrorBody)}, "required": ["data"]},
+            {
+                "type": "object",
+                "title": "End",
+                "properties": {"data": {"type": "string", "const": "[DONE]", "description": "The stream is whole."}},
+                "required": ["data"],
+            },
+        ],
+    }
 
 
 def describe(
@@ -107,7 +136,7 @@ def describe(
     requests: Mapping[str, type[BaseModel]],
     *,
     examples: Mapping[str, Mapping[str, Any]] = EXAMPLES,
-    streams: Iterable[str] = (),
+    streams: Mapping[str, type[BaseModel]] = MappingProxyType({}),
     functions: Sequence[str] = (),
     has_checks: bool = False,
     takes_evidence: bool = False,
@@ -118,7 +147,7 @@ def describe(
         app: the application; its `openapi` method is replaced.
         requests: path -> model of its request body, for all paths except `JUDGE_PATH`.
         examples: path -> title of an example -> body.
-        streams: paths that can respond with a stream of events, except `JUDGE_PATH`.
+        streams: path -> model of its chunks, for paths that can respond with a stream, except `JUDGE_PATH`.
         functions: names of the functions that this server offers to programs.
         has_checks: whether this server has checks of responses.
         takes_evidence: whether functions or checks can query stores that come with a request.
@@ -136,9 +165,7 @@ def describe(
                 continue
             content = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]
             content["examples"] = {title: {"value": body} for title, body in bodies.items()}
-        for path in (JUDGE_PATH, *streams):
-            answer = schema["paths"][path]["post"]["responses"]["200"]
-            answer["content"]["text/event-stream"] = {"schema": _EVENT}
+        _describe_streams(schema, streams)
         for path, operations in schema["paths"].items():
             for operation in operations.values():
                 _describe_errors(operation["responses"], guarded=path not in _NO_KEY)
@@ -159,6 +186,19 @@ def describe(
         return schema
 
     app.openapi = openapi
+
+
+def _describe_streams(schema: dict[str, Any], streams: Mapping[str, type[BaseModel]]) -> None:
+    """Add the responses that are streams of events, and the models of their data."""
+    schemas = schema["components"]["schemas"]
+    for model in (*EVENTS.values(), *streams.values()):
+        described = model.model_json_schema(ref_template="#/components/schemas/{model}", mode="serialization")
+        for name, part in {**described.pop("$defs", {}), model.__name__: described}.items():
+            schemas.setdefault(name, part)
+    events = {JUDGE_PATH: _JUDGMENT_EVENT, **{path: _chunk_event(chunk) for path, chunk in streams.items()}}
+    for path, event in events.items():
+        content = schema["paths"][path]["post"]["responses"]["200"]["content"]
+        content["text/event-stream"] = {"schema": event}
 
 
 def _offer_functions(request: dict[str, Any], *, names: Sequence[str], takes_evidence: bool) -> None:

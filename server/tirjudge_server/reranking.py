@@ -36,6 +36,7 @@ from tirjudge_server.scoring import (
 from tirjudge_server.service import JudgeService
 from tirjudge_web.body import parse_body, read_body
 from tirjudge_web.connection import while_connected
+from tirjudge_web.openapi import answers_with
 
 Foreign = Callable[[Request, bytes | None], Awaitable[Response]]
 """Handles a request in another protocol's format, given its body; None: the body was not read yet."""
@@ -58,6 +59,7 @@ def router(
     max_body_bytes: int = MAX_BODY_BYTES,
     fallbacks: Fallbacks | None = None,
     foreign: Foreign | None = None,
+    foreign_answer: Any = None,
 ) -> APIRouter:
     """The rerank endpoint.
 
@@ -66,11 +68,14 @@ def router(
         max_body_bytes: maximum size of a request body.
         fallbacks: counts missing scores; None: they are not exported.
         foreign: handles bodies with `documents` or `texts`; None: these fields are rejected as unknown.
+        foreign_answer: type of the response to such bodies, for the OpenAPI schema; None: only the native one is described.
     """
     routes = APIRouter()
     counted = fallbacks or Fallbacks()
 
-    @routes.post(RERANK_PATH, response_model=RerankAnswer)
+    described = RerankAnswer if foreign_answer is None else RerankAnswer | foreign_answer
+
+    @routes.post(RERANK_PATH, responses=answers_with(described))
     async def rerank(request: Request) -> Response:
         """Rank responses to a prompt."""
         async with service.draining.limit():

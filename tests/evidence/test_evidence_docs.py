@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,21 @@ async def test_the_example_works(tmp_path: Path, run_program: RunProgram) -> Non
         assert documented == {each.name for each in functions_of(stores)}
         result = await run_program(block("python"), stores)
     assert result.stdout == block("text"), result
+
+
+@pytest.mark.slow
+def test_the_script_runs_the_example_without_a_judge(tmp_path: Path) -> None:
+    for name, language in {
+        "loans.csv": "csv",
+        "policy.md": "markdown",
+        "stores.toml": "toml",
+        "program.py": "python",
+    }.items():
+        (tmp_path / name).write_text(block(language), encoding="utf-8")
+    files = dict(re.findall(r"```\w+ file=(\S+)\n(.*?)```", PAGE, re.DOTALL))
+    script = [sys.executable, "-c", files["try_program.py"]]
+    done = subprocess.run(script, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == block("text"), done.stderr
 
 
 async def test_the_example_of_a_graph_works(tmp_path: Path, run_program: RunProgram) -> None:

@@ -94,6 +94,24 @@ def test_gates_decide_a_benchmark_over_a_random_model(folder: Path, random_check
     check_gates(folder, random_checkpoint, run_command)
 
 
+@pytest.mark.parametrize(
+    ("mode", "verdict"),
+    [
+        ("pairwise", "Verdict: response B is better, confidence 1.000, checked"),
+        ("pointwise", "Verdict: response B is better, scores A 1.00, B 10.00, confidence 1.000, checked"),
+    ],
+)
+def test_one_request_is_judged_by_rules(folder: Path, mode: str, verdict: str) -> None:
+    responses = ["Through Costmere flows the Ost.", "Through Costmere flows the Wend."]
+    request = {"mode": mode, "prompt": "Which river flows through Costmere?", "responses": responses}
+    (folder / "request.json").write_text(json.dumps(request))
+    done = run_command(["judge", str(folder / "request.json"), "--judge", f"rules:{folder / 'rules.toml'}"])
+    assert done.status == 0, done.stderr
+    assert "Response A fails the check river" in done.stdout
+    assert "Response B fails" not in done.stdout
+    assert verdict in done.stdout
+
+
 @pytest.mark.slow  # two processes
 def test_bench_with_rules_and_with_gates_as_processes(folder: Path, random_checkpoint: Path) -> None:
     check_rules(folder, process)

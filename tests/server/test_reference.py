@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -13,6 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 from fastapi import FastAPI
+from jsonschema import Draft202012Validator
 
 from tests.server.records.conftest import VERSIONS
 from tests.server.speaking import service_of
@@ -224,6 +226,70 @@ async def test_examples_of_the_schema_get_an_answer(app: FastAPI, path: str, tit
         answer = await client.post(path, json=shown[title]["value"])
     assert answer.status_code == 200, answer.text
     assert "x-judge-failed" not in answer.headers
+    schema = app.openapi()["paths"][path]["post"]["responses"]["200"]["content"]["application/json"]["schema"]
+    validator(app, schema).validate(answer.json())
+
+
+def validator(app: FastAPI, schema: dict[str, Any]) -> Draft202012Validator:
+    """Validates against a schema of the OpenAPI document, and refuses properties that the schema does not declare."""
+    return Draft202012Validator(strict(schema) | {"components": strict(app.openapi()["components"])})
+
+
+def strict(schema: Any) -> Any:
+    """The schema without room for properties that it does not declare."""
+    if isinstance(schema, list):
+        return [strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {"additionalProperties": False} if "properties" in schema and "additionalProperties" not in schema else {}
+    return {name: strict(value) for name, value in schema.items()} | closed
+
+
+def test_every_json_response_has_a_schema(app: FastAPI) -> None:
+    without = [
+        f"{method} {path}"
+        for path, operations in app.openapi()["paths"].items()
+        for method, operation in operations.items()
+        for kind, content in operation["responses"]["200"]["content"].items()
+        if kind == "application/json" and not content.get("schema")
+    ]
+    assert without == []
+
+
+@pytest.mark.parametrize(
+    ("path", "kinds"),
+    [
+        ("/v1/judge", ["judgment.created", "judgment.turn", "judgment.completed"]),
+        ("/v1/chat/completions", [*["ChatCompletionChunk"] * 4, "End"]),
+        ("/v1/completions", [*["TextCompletionChunk"] * 2, "End"]),
+    ],
+)
+async def test_events_of_a_stream_match_the_schema(app: FastAPI, path: str, kinds: list[str]) -> None:
+    body = next(iter(EXAMPLES[path].values())) | {"stream": True}
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://test") as client:
+        answer = await client.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    declared = app.openapi()["paths"][path]["post"]["responses"]["200"]["content"]["text/event-stream"]["schema"]
+    assert [kind_of(event, app=app, kinds=declared["oneOf"]) for event in events_in(answer.text)] == kinds
+
+
+def events_in(text: str) -> list[dict[str, str]]:
+    """The events of a stream."""
+    return [dict(line.split(": ", 1) for line in block.splitlines()) for block in text.strip().split("\n\n")]
+
+
+def kind_of(event: dict[str, str], *, app: FastAPI, kinds: list[dict[str, Any]]) -> str:
+    """Title of the one kind of event that an event is."""
+    found = []
+    for kind in kinds:
+        content = kind["properties"]["data"].get("contentSchema")
+        is_json = event["data"] != "[DONE]"
+        if not validator(app, kind).is_valid(event) or (content is not None) != is_json:
+            continue
+        if content is None or validator(app, content).is_valid(json.loads(event["data"])):
+            found.append(kind["title"])
+    assert len(found) == 1, (event, found)
+    return found[0]
 
 
 def test_the_sandbox_service_has_the_page_too() -> None:

@@ -19,6 +19,8 @@ from tirjudge.types import JudgeRequest, Mode
 from tirjudge_server.app import create_app
 from tirjudge_server.dialects import DIALECTS
 from tirjudge_server.readiness import Readiness
+from tirjudge_server.records.record import versions_of
+from tirjudge_server.records.store import open_records
 from tirjudge_server.service import JudgeService
 
 pytest.importorskip("duckdb")
@@ -79,6 +81,21 @@ async def client(rules: Judge, connect: Any) -> AsyncIterator[httpx2.AsyncClient
     app = create_app(JudgeService(rules), max_body_bytes=100_000, names=tuple(DIALECTS))
     async with connect(app) as connected:
         yield connected
+
+
+@pytest.mark.parametrize("mode", ["pairwise", "listwise", "pointwise"])
+async def test_a_judgment_without_a_model_is_recorded(rules: Judge, connect: Any, tmp_path: Path, mode: str) -> None:
+    versions = versions_of(rules, fingerprint="rules", isolation=None)
+    async with open_records(str(tmp_path / "records.db"), versions=versions) as records:
+        app = create_app(JudgeService(rules, records=records), records=records)
+        async with connect(app) as client:
+            asked = {"mode": mode, "prompt": "p", "responses": [BAD, GOOD]}
+            answer = await client.post("/v1/judge", json=asked)
+            assert answer.status_code == 200, answer.text
+            judgment = answer.json()
+            assert (judgment["rollouts"], judgment["verdict"]["best"]) == ([], 1)
+            found = await client.get(f"/v1/judgments/{judgment['id']}")
+    assert found.json()["judgment"]["verdict"] == judgment["verdict"]
 
 
 async def post(client: httpx2.AsyncClient, path: str, body: Any) -> Any:

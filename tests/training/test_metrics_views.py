@@ -17,12 +17,13 @@ from pathlib import Path
 
 import pytest
 import typer
+from matplotlib import rc_context
 from rich.console import Console
 from typer.testing import CliRunner
 
 from tirjudge_training.cli import app
-from tirjudge_training.metrics import NUM_STEPS, MetricsWriter, read_metrics, series, validations
-from tirjudge_training.plots import plot, running_mean
+from tirjudge_training.metrics import METRICS, NUM_STEPS, MetricsWriter, read_metrics, series, validations
+from tirjudge_training.plots import STYLE, VALIDATION, draw, plot, read_run, running_mean
 from tirjudge_training.run_folder import StageRecord, State
 from tirjudge_training.trackers import open_trackers
 from tirjudge_training.watch import eta_s, frame, look_at, sparkline, watch
@@ -42,7 +43,7 @@ RL = {
     "sync/dlogp_max": 2e-5,
     "perf/traj_per_s": 22.0,
 }
-VALIDATION = {
+VALIDATION_VALUES = {
     "val/acc": 0.8,
     "val/n": 10.0,
     "val/tool_use": 0.5,
@@ -58,7 +59,7 @@ def run(tmp_path: Path) -> Path:
     with MetricsWriter(path / "metrics.jsonl") as writer:
         for step in range(1, 5):
             writer.write({**RL, "reward/Rc": step / 10, NUM_STEPS: 4.0}, stage="rl-0", step=step)
-        writer.write(VALIDATION, stage="rl-0", step=4)
+        writer.write(VALIDATION_VALUES, stage="rl-0", step=4)
         writer.write({"train/loss": 1.5, NUM_STEPS: 3.0}, stage="sft-1", step=1)
     stages = [
         StageRecord(name="rl-0", kind="rl", status="done", accepted=False, complaints=["accuracy fell"]),
@@ -270,7 +271,7 @@ def _drain(file: int) -> None:
 def test_plots_of_several_runs_have_axes_and_names(run: Path, tmp_path: Path) -> None:
     other = tmp_path / "distill"
     with MetricsWriter(other / "metrics.jsonl") as writer:
-        writer.write({**RL, **VALIDATION}, stage="rl-0", step=1)
+        writer.write({**RL, **VALIDATION_VALUES}, stage="rl-0", step=1)
     done = CliRunner().invoke(command(plot), [str(run), str(other), "--out", str(tmp_path / "plots")])
     assert done.exit_code == 0, done.output
     names = {path.stem for path in (tmp_path / "plots").glob("*.png")}
@@ -295,6 +296,35 @@ def test_plots_are_reproducible(tmp_path: Path) -> None:
     assert svg == (tmp_path / "b" / "sampling.svg").read_bytes()
     steps = re.findall(rb">([\d.]+)</text>", svg.partition(b"matplotlib.axis_1")[2].partition(b"matplotlib.axis_2")[0])
     assert [float(step) for step in steps] == [1, 2]
+
+
+def test_legend_of_long_names_is_whole(tmp_path: Path) -> None:
+    names = [
+        f"{name}-with-group-size-16-and-learning-rate-1e-6-seed-0" for name in ("zero", "distill", "ttrl", "artist")
+    ]
+    for name in names:
+        with MetricsWriter(tmp_path / name / "metrics.jsonl") as writer:
+            writer.write(VALIDATION_VALUES, stage="rl-0", step=1)
+    with rc_context(STYLE):
+        figure = draw([read_run(tmp_path / name) for name in names], VALIDATION)
+        figure.draw_without_rendering()
+        (legend,) = figure.legends
+        box = legend.get_window_extent()
+        assert box.x0 >= 0
+        assert box.x1 <= figure.bbox.width
+        assert box.y1 < min(axes.get_window_extent().y0 for axes in figure.axes)
+    assert [text.get_text() for text in legend.get_texts()] == names
+
+
+def test_names_of_stages_are_inside_the_axes(run: Path) -> None:
+    panels = [metric for metric in METRICS if metric.name == "reward/total"]
+    with rc_context(STYLE):
+        figure = draw([read_run(run)], panels)
+        figure.draw_without_rendering()
+        (axes,) = figure.axes
+        names = {text.get_text().strip(): text.get_window_extent() for text in axes.texts}
+        assert set(names) == {"rl-0", "sft-1"}
+        assert min(box.x0 for box in names.values()) >= axes.get_window_extent().x0
 
 
 def test_plot_of_a_folder_without_a_run_is_a_one_line_error(run: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,10 +18,13 @@ from tirjudge_training.metrics import FILE, METRICS, Metric, MetricRow, names_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 LONG = 40
 """Series with more points than this get a running mean."""
+LEGEND_WIDTH = 60
+"""Maximum length of a line in a legend, in characters. Longer names of runs get several lines."""
 
 STYLE: Any = {
     "axes.grid": True, "axes.spines.right": False, "axes.spines.top": False, "axes.titlesize": 10, "font.size": 9,
@@ -117,6 +121,15 @@ def write_plots(runs: Sequence[PlottedRun], *, out: Path) -> list[Path]:
 
 def _figure(runs: Sequence[PlottedRun], panels: Sequence[Metric], *, out: Path) -> list[Path]:
     """Draw the panels of one figure, with a legend if there are several runs, and write an SVG and a PNG."""
+    figure = draw(runs, panels)
+    files = [out.with_suffix(".svg"), out.with_suffix(".png")]
+    figure.savefig(files[0], metadata={"Date": None})
+    figure.savefig(files[1], dpi=150)
+    return files
+
+
+def draw(runs: Sequence[PlottedRun], panels: Sequence[Metric]) -> Figure:
+    """Draw one panel for each metric."""
     from matplotlib.figure import Figure
 
     columns = min(len(panels), 2 if len(panels) in (2, 4) else 3)
@@ -134,14 +147,26 @@ def _figure(runs: Sequence[PlottedRun], panels: Sequence[Metric], *, out: Path) 
     for axes in all_axes[len(panels) :]:
         axes.remove()
     if len(runs) > 1:
-        named: dict[str, Any] = {
-            str(line.get_label()): line for axes in figure.axes for line in axes.get_legend_handles_labels()[0]
-        }
-        figure.legend(named.values(), named.keys(), loc="outside lower center", ncols=min(4, len(runs)))
-    files = [out.with_suffix(".svg"), out.with_suffix(".png")]
-    figure.savefig(files[0], metadata={"Date": None})
-    figure.savefig(files[1], dpi=150)
-    return files
+        _add_legend(figure)
+    return figure
+
+
+def _add_legend(figure: Figure) -> None:
+    """Add a legend below the panels, with as many columns as fit. The figure grows with it, so that the panels keep
+    their size."""
+    named: dict[str, Any] = {
+        fill(str(line.get_label()), LEGEND_WIDTH): line
+        for axes in figure.axes
+        for line in axes.get_legend_handles_labels()[0]
+    }
+    place: Any = {"loc": "outside lower center"}
+    columns = min(4, len(named))
+    legend = figure.legend(named.values(), named.keys(), ncols=columns, **place)
+    while columns > 1 and legend.get_window_extent().width > figure.bbox.width:
+        columns -= 1
+        legend.remove()
+        legend = figure.legend(named.values(), named.keys(), ncols=columns, **place)
+    figure.set_figheight(figure.get_figheight() + legend.get_window_extent().height / figure.dpi)
 
 
 def _draw_steps(axes: Axes, panel: Metric, runs: Sequence[PlottedRun]) -> None:
@@ -171,6 +196,8 @@ def _name_stages(axes: Axes, rows: Sequence[MetricRow]) -> None:
         lengths[row.stage] = max(lengths[row.stage], row.step)
     lengths = {stage: length for stage, length in lengths.items() if length}
     at = 0
+    if len(lengths) > 1:
+        axes.set_xlim(left=0)  # a stage begins after the last step of the stage before it
     for stage, length in lengths.items() if len(lengths) > 1 else ():
         if at:
             axes.axvline(at, color="#777777", linestyle=":", linewidth=0.8)

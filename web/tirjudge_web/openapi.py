@@ -119,3 +119,12 @@ def _docstrings_of(module: str) -> dict[str, dict[str, str]]:
 def json_content(model: type[BaseModel]) -> dict[str, Any]:
     """Return the OpenAPI description of a JSON body of a model."""
     return {"application/json": {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}}
+
+
+def answers_with(model: Any) -> dict[int | str, dict[str, Any]]:
+    """The `responses` argument of a route that writes its JSON itself.
+
+    Args:
+        model: type of the JSON.
+    """
+    return {200: {"model": model}}

@@ -117,8 +117,8 @@ def plain_lines(text: str) -> str:
 
 
 def print_table(table: ReportTable, *, console: Console) -> None:
-    """Print a table. On a terminal that is too narrow, its columns are printed in several blocks, each with the first
-    column, so that no number is cut."""
+    """Print a table. On a terminal that is too narrow, its columns are printed in several blocks, each with the names
+    of the rows, so that no number is cut."""
     if not console.is_terminal:
         console.file.write(_terminal_text(table))
         return
@@ -132,14 +132,26 @@ def print_table(table: ReportTable, *, console: Console) -> None:
 
 
 def _blocks(table: ReportTable, *, console: Console) -> list[list[int]]:
-    """Return the indexes of the columns of each block: the first column, and as many others as the console can show."""
+    """Return the indexes of the columns of each block: the names of the rows, and as many others as the console can show.
+
+    The first column has the names, and so have columns of text that follow it: a judge can be in rows of several modes.
+    If these take more than half of the width, the first column alone is repeated.
+    """
     wide = console.options.update(width=MAX_WIDTH)
-    blocks = [[0]]
-    for at in range(1, len(table.columns)):
-        longer = _without_notes(table, only=[*blocks[-1], at])
-        longer.title = None
-        if len(blocks[-1]) > 1 and console.measure(longer, options=wide).maximum > console.width:
-            blocks.append([0, at])
+
+    def width(columns: Sequence[int]) -> int:
+        block = _without_notes(table, only=columns)
+        block.title = None
+        return console.measure(block, options=wide).maximum
+
+    is_text = [column.kind == "text" for column in table.columns]
+    names = list(range(max(1, (*is_text, False).index(False))))
+    if width(names) > console.width // 2:
+        names = [0]
+    blocks = [names.copy()]
+    for at in range(len(names), len(table.columns)):
+        if len(blocks[-1]) > len(names) and width([*blocks[-1], at]) > console.width:
+            blocks.append([*names, at])
         else:
             blocks[-1].append(at)
     return blocks

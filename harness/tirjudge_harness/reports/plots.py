@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from tirjudge.calibration import calibration_of
 from tirjudge_harness.items import InputError
 from tirjudge_harness.reports.scored import ScoredRun
-from tirjudge_harness.reports.tables import plain
+from tirjudge_harness.reports.tables import plain, short
 from tirjudge_harness.statistics.bias import flips_of, positions_of
 from tirjudge_harness.statistics.calibration import confidences_of
 from tirjudge_harness.statistics.intervals import Estimate
@@ -26,7 +27,12 @@ if TYPE_CHECKING:
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 MARKERS = "osD^vPX*<>"
-LABEL_LENGTH = 48
+LEGEND_WIDTH = 60
+"""Maximum length of a line in a legend, in characters. Longer labels get several lines."""
+TICK_WIDTH = 40
+"""Maximum length of a line of a label beside an axis, in characters."""
+LINE_HEIGHT = 0.16
+"""Height of a line of text, in inches."""
 
 STYLE: Any = {
     "axes.grid": True,
@@ -79,12 +85,9 @@ def write_plots(runs: Sequence[ScoredRun], *, out: Path) -> list[Path]:
 
 def labels_of(runs: Sequence[ScoredRun]) -> list[str]:
     """Return the legend labels of runs: judge, mode and benchmark, and the folder if two labels would be equal."""
-    names = [
-        plain(f"{run.manifest.judge.model}, {run.manifest.mode_name}, {run.benchmark.title}")[:LABEL_LENGTH]
-        for run in runs
-    ]
+    names = [short(f"{run.manifest.judge.model}, {run.manifest.mode_name}, {run.benchmark.title}") for run in runs]
     return [
-        f"{name} ({plain('/'.join(run.path.parts[-2:]))[-LABEL_LENGTH:]})" if names.count(name) > 1 else name
+        f"{name} ({plain('/'.join(run.path.parts[-2:]))})" if names.count(name) > 1 else name
         for name, run in zip(names, runs, strict=True)
     ]
 
@@ -164,7 +167,9 @@ def orders(runs: Sequence[ScoredRun], labels: Sequence[str]) -> Canvas | None:
     panels = [panel for panel in panels if panel[1]]
     if not panels:
         return None
-    canvas, all_axes = _canvas(len(panels), height=1.2 + 0.35 * len(runs))
+    labels = [fill(label, TICK_WIDTH) for label in labels]
+    num_lines = sum(label.count("\n") + 2 for label in labels)  # the last line has the number
+    canvas, all_axes = _canvas(len(panels), height=1.2 + 1.1 * LINE_HEIGHT * num_lines)
     for axes, (title, shares, no_bias) in zip(all_axes, panels, strict=True):
         _shares(axes, shares, labels=labels)
         axes.set(title=title, xlabel="% (95 % interval)", xlim=(-2, 102))
@@ -196,7 +201,11 @@ def _canvas(num_panels: int, *, height: float = 4.0) -> tuple[Canvas, Sequence[A
 
 
 def _legend(canvas: Canvas) -> None:
-    canvas.legend(loc="outside lower center", ncols=1)
+    """Add a legend below the axes. The figure grows with it, so that the axes keep their size."""
+    handles, labels = canvas.axes[0].get_legend_handles_labels()
+    labels = [fill(label, LEGEND_WIDTH) for label in labels]
+    canvas.legend(handles, labels, loc="outside lower center", ncols=1)
+    canvas.set_figheight(canvas.get_figheight() + LINE_HEIGHT * sum(label.count("\n") + 1 for label in labels))
 
 
 def _save(canvas: Canvas, *, out: Path, name: str) -> list[Path]:

@@ -216,7 +216,8 @@ def _selective(found: VerdictRates) -> Iterator[TableRow]:
     yield _share("accuracy of these", found.accuracy, depth=1)
     for one in found.by_basis:
         yield _share(f"verdicts {one.basis}" if one.basis != UNKNOWN else "verdicts of unknown basis", one.share)
-        yield _share("accuracy of these", one.accuracy, depth=1)
+        if one.accuracy.num:
+            yield _share("accuracy of these", one.accuracy, depth=1)
 
 
 def _verdicts(judged: list[JudgedExample]) -> Iterator[TableRow]:
@@ -234,8 +235,9 @@ def _verdicts(judged: list[JudgedExample]) -> Iterator[TableRow]:
 def _programs(use: ToolUse, errors: Sequence[CodeErrors]) -> Iterator[TableRow]:
     yield _share("rollouts that ran a program", use.rollouts)
     yield _row("programs per judgment", use.programs)
-    yield _share("accuracy with programs", use.with_programs)
-    yield _share("accuracy without programs", use.without_programs)
+    for name, accuracy in (("with", use.with_programs), ("without", use.without_programs)):
+        if accuracy.num:
+            yield _share(f"accuracy {name} programs", accuracy)
     for one in errors:
         if one.kind not in ALWAYS_SHOWN and not one.of_programs.value:
             continue
@@ -275,6 +277,7 @@ def _calibration(statistics: RunStatistics) -> Iterator[TableRow]:
 
 
 def _costs(judged: list[JudgedExample], *, prices: Prices | None) -> Iterator[TableRow]:
+    """Yield totals and distributions. A percentile of fewer judgments would be their maximum, so it is left out."""
     costs = costs_of(judged, prices=prices)
     yield _count("distinct judgments", costs.num_judgments)
     for name, spread, unit in (
@@ -291,13 +294,14 @@ def _costs(judged: list[JudgedExample], *, prices: Prices | None) -> Iterator[Ta
         yield _row(f"{name}, all judgments", spread.total, unit=unit)
         if not spread.total:
             continue
-        for what, value in (
-            ("mean", spread.mean),
-            ("median", spread.median),
-            ("p90", spread.p90),
-            ("p99", spread.p99),
+        for what, value, least in (
+            ("mean", spread.mean, 2),
+            ("median", spread.median, 2),
+            ("p90", spread.p90, 10),
+            ("p99", spread.p99, 100),
         ):
-            yield _row(what, value, unit=unit, depth=1)
+            if costs.num_judgments >= least:
+                yield _row(what, value, unit=unit, depth=1)
     load = load_of(judged)
     yield _row("judgments at once, mean", load.at_once)
     if (alone := load.alone_s) is not None:

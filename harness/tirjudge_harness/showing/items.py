@@ -228,7 +228,7 @@ def _of_record(record: OutputRecord, *, item: JudgeItem | None) -> ShownItem:
 
 def item_of(judgment: Judgment, **fields: Any) -> ShownItem:
     """Return the item of one judgment. `fields`: the other fields of the item."""
-    shown = tuple(sorted({index for rollout in judgment.rollouts for index in rollout.order}))
+    shown = tuple(judgment.judged)
     decisions = decisions_of(judgment, asked=shown)
     return ShownItem(
         judgments=(AskedJudgment(responses=shown, judgment=judgment),),

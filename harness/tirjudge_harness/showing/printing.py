@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
@@ -10,7 +11,7 @@ from rich.rule import Rule
 from rich.text import Text
 
 from tirjudge.turn_costs import generation_cost, shown_ms
-from tirjudge.types import Judgment, RolloutRecord, TurnRecord, Verdict, label_of, prompt_text
+from tirjudge.types import CheckReason, Judgment, RolloutRecord, TurnRecord, Verdict, label_of, prompt_text
 from tirjudge.visible import visible
 from tirjudge_harness.showing.items import AskedJudgment, ShownItem
 from tirjudge_harness.showing.shortening import shortened
@@ -71,7 +72,19 @@ def _judgment(asked: AskedJudgment, *, full: bool) -> Iterator[RenderableType]:
         for number, turn in enumerate(rollout.turns, 1):
             yield from _turn(turn, number=number, full=full)
         yield Text(f"  {_rollout_line(rollout, shown=shown)}")
+    for index, results in zip(asked.responses, judgment.checks, strict=False):
+        for result in results:
+            if result.failed:
+                yield Text(f"Response {label_of(index)} fails the check {visible(result.check)}", style="bold")
+                yield from (_block(_finding(reason), full=full) for reason in result.reasons)
     yield Text(verdict_line(judgment, responses=asked.responses), style="bold")
+
+
+def _finding(reason: CheckReason) -> str:
+    """A finding of a check, with the row or the place that shows it."""
+    row = [] if reason.row is None else [json.dumps(reason.row, ensure_ascii=False)]
+    place = [part for part in (reason.focus, reason.path) if part is not None]
+    return "\n".join([reason.message, *row, *([" ".join(place)] if place else [])])
 
 
 def _order_line(shown: Sequence[str]) -> str:

@@ -157,13 +157,14 @@ class JudgmentTurn(Wire):
 
 Event = JudgmentCreated | JudgmentTurn | Judgment | ErrorBody
 
-_EVENTS: dict[str, type[Event]] = {
+EVENTS: dict[str, type[Event]] = {
     "judgment.created": JudgmentCreated,
     "judgment.turn": JudgmentTurn,
     "judgment.completed": Judgment,
     "error": ErrorBody,
 }
-_NAMES = {kind: name for name, kind in _EVENTS.items()}
+"""Name of an event -> type of its data."""
+_NAMES = {kind: name for name, kind in EVENTS.items()}
 
 
 def encode_event(event: Event) -> bytes:
@@ -181,9 +182,9 @@ def decode_event(name: str, *, data: str) -> Event:
     Raises:
         ValueError: unknown event, or invalid data.
     """
-    if name not in _EVENTS:
-        raise ValueError(f"event: {name!r} given; known events: {', '.join(_EVENTS)}")
-    return _EVENTS[name].model_validate_json(data)
+    if name not in EVENTS:
+        raise ValueError(f"event: {name!r} given; known events: {', '.join(EVENTS)}")
+    return EVENTS[name].model_validate_json(data)
 
 
 class NumberTooLarge(ValueError):

@@ -60,16 +60,23 @@ def routers(service: JudgeService, *, names: Collection[str], settings: DialectS
     """
     made: list[APIRouter] = []
     foreign: Handler | None = None
+    foreign_answer: Any = None
     for dialect in map(DIALECTS.named, names):
         found = handlers(dialect, service, settings=settings)
         foreign = found.get(RERANK_PATH, foreign)
         routes = APIRouter() if dialect.routes is None else dialect.routes(settings)
         for endpoint in dialect.endpoints:
-            if endpoint.path != RERANK_PATH:
+            if endpoint.path == RERANK_PATH:
+                foreign_answer = endpoint.answer
+            else:
                 add_endpoint(routes, endpoint, found[endpoint.path])
         made.append(routes)
     shared = reranking.router(
-        service, max_body_bytes=settings.max_body_bytes, fallbacks=settings.fallbacks, foreign=foreign
+        service,
+        max_body_bytes=settings.max_body_bytes,
+        fallbacks=settings.fallbacks,
+        foreign=foreign,
+        foreign_answer=foreign_answer,
     )
     return [shared, *made]
 

@@ -29,6 +29,7 @@ from tirjudge_server.scoring import ResponseGroup, ResponseScore
 from tirjudge_server.service import JudgeService
 from tirjudge_web.body import parse_body, read_body
 from tirjudge_web.connection import while_connected
+from tirjudge_web.openapi import answers_with
 
 Reply = Callable[[Any, DialectContext], Coroutine[Any, Any, Any]]
 """Returns the response to a body, as a JSON value."""
@@ -68,6 +69,9 @@ class DialectEndpoint:
     """Description for the OpenAPI schema."""
     examples: Mapping[str, Any] = field(default_factory=dict)
     """Title -> body of an example for the OpenAPI schema. Each of them gets a 200."""
+    answer: Any = None
+    """Type of the response, for the OpenAPI schema: a pydantic model, or another type that pydantic knows. None: the schema
+    allows any JSON."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,5 +148,11 @@ def add_endpoint(routes: APIRouter, endpoint: DialectEndpoint, handler: Handler)
 
     name = endpoint.path[1:].replace("/", "_")
     routes.add_api_route(
-        endpoint.path, answer, methods=["POST"], name=name, operation_id=name, description=endpoint.summary
+        endpoint.path,
+        answer,
+        methods=["POST"],
+        name=name,
+        operation_id=name,
+        description=endpoint.summary,
+        responses={} if endpoint.answer is None else answers_with(endpoint.answer),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from tirjudge.integrations.detemplate import view_of
 from tirjudge_server.dialects.base import Dialect, DialectEndpoint, scored
@@ -25,6 +25,36 @@ class EvalProtocolRequest(ForeignRequest):
     """The conversation; its last message is the response."""
     ground_truth: Any = None
     """Reference answer, as text or as messages; None: no reference."""
+
+
+class EvalProtocolMetric(BaseModel):
+    """A metric of eval-protocol."""
+
+    score: float
+    """The score, or the fallback."""
+    is_score_valid: bool
+    """Whether there is a score. False: it is a fallback."""
+    success: bool
+    """The same as `is_score_valid`, for the client's remote mode."""
+    reason: str
+    """Reason for the score, or for the fallback."""
+
+
+class EvalProtocolResult(BaseModel):
+    """An `EvaluateResult` of eval-protocol."""
+
+    score: float
+    """The score, or the fallback."""
+    is_score_valid: bool
+    """Whether there is a score. False: it is a fallback."""
+    reason: str
+    """Reason for the score, or for the fallback."""
+    metrics: dict[str, EvalProtocolMetric]
+    """The one metric, `judge`."""
+    step_outputs: None
+    """Always null."""
+    error: str | None
+    """Why there is no score. None: there is one."""
 
 
 def read(asked: EvalProtocolRequest, context: DialectContext) -> list[ResponseGroup | None]:
@@ -60,6 +90,7 @@ DIALECT = Dialect(
         DialectEndpoint(
             path=path,
             body=EvalProtocolRequest,
+            answer=EvalProtocolResult,
             reply=scored(read, write),
             summary="eval-protocol's remote evaluator.",
             examples={"One rollout": {"messages": CONVERSATION, "ground_truth": "two words"}},

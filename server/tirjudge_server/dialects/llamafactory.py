@@ -7,7 +7,9 @@ all scores. The field `judge_failed`, which the client ignores, marks the fallba
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel
 
 from tirjudge.types import Text
 from tirjudge_server.dialects.base import Dialect, DialectEndpoint, scored
@@ -22,6 +24,21 @@ class LlamaFactoryRequest(ForeignRequest):
 
     messages: list[Text]
     """The chats, each rendered as one string."""
+
+
+class LlamaFactoryScores(BaseModel):
+    """Scores of the chats, in order."""
+
+    id: str
+    """Id of the response."""
+    object: Literal["score.evaluation"]
+    """Always `score.evaluation`."""
+    model: str
+    """Name of the judge."""
+    scores: list[float]
+    """The scores, or the fallback."""
+    judge_failed: list[bool]
+    """Whether each score is a fallback."""
 
 
 def read(asked: LlamaFactoryRequest, context: DialectContext) -> list[ResponseGroup | None]:
@@ -46,6 +63,7 @@ DIALECT = Dialect(
         DialectEndpoint(
             path="/v1/score/evaluation",
             body=LlamaFactoryRequest,
+            answer=LlamaFactoryScores,
             reply=scored(read, write),
             summary="LLaMA-Factory's reward model.",
             examples={"One rendered conversation": {"messages": [f"{RENDERED_PROMPT}red fox<|im_end|>"]}},

@@ -19,7 +19,7 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from tirjudge.http.protocol import shown
 from tirjudge.http.rewards import RewardMode
@@ -92,6 +92,75 @@ class NemoMetrics(ForeignRequest):
                     f"verify_responses.{index}.reward: {shown(reward)} given; the maximum is {MAX_NUMBER:g}"
                 )
         return self
+
+
+class NemoVerified(BaseModel):
+    """The rollout with its reward: all fields of the request, and these."""
+
+    model_config = ConfigDict(extra="allow")
+
+    reward: float
+    """The reward. 0 if there is none."""
+    mask_sample: bool
+    """Whether there is no reward. The collector then excludes the rollout from means, and can verify it again."""
+    failure_kind: str = ""
+    """`judge_failed` if there is no reward, otherwise as in the request."""
+    failure_reason: str = ""
+    """Why there is no reward; otherwise as in the request."""
+
+
+class NemoComparison(BaseModel):
+    """A comparison of two responses."""
+
+    response_i: int
+    """Index of the first response."""
+    response_j: int
+    """Index of the second response."""
+    judge_idx: int
+    """Always 0."""
+    score_1: float
+    """Score of the first response, from 1 to 5."""
+    score_2: float
+    """Score of the second response, from 1 to 5."""
+    ranking: float
+    """Preference, from 1 (the first response) to 6 (the second)."""
+    judge_failed: bool
+    """Whether there is no verdict. The scores are then neutral."""
+
+
+class NemoComparisonMetrics(BaseModel):
+    """Statistics of the comparisons."""
+
+    mean_individual_score: float
+    """Mean of the scores of all comparisons with a verdict."""
+    std_individual_score: float
+    """Their standard deviation."""
+    tiebreak_usage_rate: float
+    """Always 0."""
+    judge_failed_rate: float
+    """Share of the comparisons without a verdict."""
+
+
+class NemoCompared(BaseModel):
+    """Rewards of the responses."""
+
+    rewards: list[float]
+    """The rewards, from 1 to 5, in order."""
+    comparison_results: list[NemoComparison] | None
+    """The comparisons. None: there was nothing to compare."""
+    metrics: NemoComparisonMetrics | None
+    """Statistics of the comparisons. None: there was nothing to compare."""
+
+
+class NemoAggregate(BaseModel):
+    """Statistics of rewards: mean, minimum, maximum and standard deviation."""
+
+    group_level_metrics: list[dict[str, Any]]
+    """The statistics of each task, with its `_ng_task_index`."""
+    agent_metrics: dict[str, float]
+    """The statistics of all rollouts with a reward, and the numbers of failed and of all rollouts."""
+    key_metrics: dict[str, float]
+    """The mean reward. Empty: no rollout has a reward."""
 
 
 def open_gathering(settings: DialectSettings) -> Gathering[ResponseGroup, ResponseScore]:
@@ -324,6 +393,7 @@ DIALECT = Dialect(
         DialectEndpoint(
             path="/verify",
             body=NemoVerify,
+            answer=NemoVerified,
             reply=verify,
             summary="Reward one rollout.",
             examples={"One rollout": _ROLLOUT},
@@ -331,6 +401,7 @@ DIALECT = Dialect(
         DialectEndpoint(
             path="/compare",
             body=NemoCompare,
+            answer=NemoCompared,
             reply=compare,
             summary="Reward the rollouts of one prompt.",
             examples={
@@ -343,6 +414,7 @@ DIALECT = Dialect(
         DialectEndpoint(
             path="/seed_session",
             body=NemoSession,
+            answer=NemoSession,
             reply=session,
             summary="Start a session; no state is kept.",
             examples=_SESSION,
@@ -350,6 +422,7 @@ DIALECT = Dialect(
         DialectEndpoint(
             path="/close_session",
             body=NemoSession,
+            answer=NemoSession,
             reply=session,
             summary="End a session; no state is kept.",
             examples=_SESSION,
@@ -357,6 +430,7 @@ DIALECT = Dialect(
         DialectEndpoint(
             path="/aggregate_metrics",
             body=NemoMetrics,
+            answer=NemoAggregate,
             reply=aggregate,
             summary="Mean rewards, without rollouts that have no score.",
             examples={"One rollout": {"verify_responses": [{"_ng_task_index": 0, "reward": 1.0}]}},

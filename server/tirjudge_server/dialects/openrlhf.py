@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import model_validator
+from pydantic import BaseModel, model_validator
 
 from tirjudge.types import Text
 from tirjudge_server.cost import Cost
@@ -40,6 +40,28 @@ class OpenRlhfRequest(ForeignRequest):
     def queries(self) -> list[str]:
         """The queries as a list."""
         return [self.query] if isinstance(self.query, str) else self.query
+
+
+class OpenRlhfLogs(BaseModel):
+    """Values that the client logs, one for each query."""
+
+    judge_failed: list[float]
+    """1 if the reward is a fallback, otherwise 0."""
+    judge_forced: list[float]
+    """1 if the verdict was forced, otherwise 0."""
+    judge_tool_calls: list[float]
+    """Number of programs that were run."""
+
+
+class OpenRlhfRewards(BaseModel):
+    """Rewards of the queries, in order."""
+
+    rewards: list[float]
+    """The rewards, or the fallback."""
+    scores: list[float]
+    """The rewards on a scale from 0 to 1, for the client's filters."""
+    extra_logs: OpenRlhfLogs
+    """Values that the client logs."""
 
 
 def read(asked: OpenRlhfRequest, context: DialectContext) -> list[ResponseGroup | ResponseScore | None]:
@@ -78,6 +100,7 @@ DIALECT = Dialect(
         DialectEndpoint(
             path="/get_reward",
             body=OpenRlhfRequest,
+            answer=OpenRlhfRewards,
             reply=scored(read, write),
             summary="OpenRLHF's remote reward.",
             examples={

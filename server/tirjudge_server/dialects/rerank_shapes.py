@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from tirjudge.http.protocol import invalid
 from tirjudge.http.rewards import RERANK_PATH
@@ -67,6 +67,67 @@ class ForeignRerank(ForeignRequest):
         return [document if isinstance(document, str) else document.text for document in self.documents]
 
 
+class RankedText(BaseModel):
+    """A text in the format of text-embeddings-inference."""
+
+    index: int
+    """Index of the text in the request."""
+    score: float
+    """Its score."""
+    text: str = ""
+    """The text. Absent without `return_text`."""
+
+
+class RankedDocument(BaseModel):
+    """A document in the format of Cohere and Jina."""
+
+    index: int
+    """Index of the document in the request."""
+    relevance_score: float
+    """Its score."""
+    document: ForeignDocument | None = None
+    """The document. Absent without `return_documents`, and at `/v2/rerank`."""
+
+
+class RerankUsage(BaseModel):
+    """Token counts, 0 if the endpoint of the model does not report them, and billed units."""
+
+    prompt_tokens: int
+    """Number of tokens that the model read."""
+    completion_tokens: int
+    """Number of tokens that the model wrote."""
+    total_tokens: int
+    """Sum of both."""
+    search_units: int
+    """Always 1."""
+
+
+class RerankMeta(BaseModel):
+    """Fields of Cohere's format."""
+
+    api_version: dict[str, str]
+    """Version of Cohere's API."""
+    billed_units: dict[str, int]
+    """Always one search unit."""
+    warnings: list[str]
+    """The documents without a score, with the reasons."""
+
+
+class RankedDocuments(BaseModel):
+    """Results in the format of Cohere and Jina, for `documents`."""
+
+    id: str
+    """Id of the response."""
+    model: str
+    """Name of the judge."""
+    results: list[RankedDocument]
+    """The documents with a score, the best first, at most `top_n`."""
+    usage: RerankUsage
+    """Token counts."""
+    meta: RerankMeta
+    """Fields of Cohere's format."""
+
+
 class RerankOptions(DialectOptions):
     """Options with a ranking method."""
 
@@ -111,7 +172,14 @@ _EXAMPLES = {
 DIALECT = Dialect(
     name="rerank_shapes",
     endpoints=[
-        DialectEndpoint(path=path, body=ForeignRerank, reply=reply, summary="Rerank documents.", examples=_EXAMPLES)
+        DialectEndpoint(
+            path=path,
+            body=ForeignRerank,
+            reply=reply,
+            summary="Rerank documents.",
+            examples=_EXAMPLES,
+            answer=RankedDocuments | list[RankedText],
+        )
         for path in ("/rerank", RERANK_PATH, "/v2/rerank")
     ],
     deadline_s=60.0,

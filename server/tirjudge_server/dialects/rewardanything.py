@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from tirjudge.http.rewards import RewardMode
 from tirjudge.integrations.detemplate import view_of
@@ -30,6 +30,26 @@ class RewardAnythingRequest(ForeignRequest):
     """The prompt."""
     responses: dict[Text, Text] = Field(min_length=1, max_length=MAX_RESPONSES)
     """Name -> text; names are never shown to the judge."""
+
+
+class RewardAnythingResults(BaseModel):
+    """Scores and ranking of the responses that have a score."""
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    scores: dict[str, float]
+    """Name of a response -> its score, from 1 to 5. A response without a score is omitted."""
+    best_to_worst: list[str] = Field(alias="best-to-worst")
+    """Names of the responses that have a score, the best first."""
+
+
+class RewardAnythingAnswer(BaseModel):
+    """An evaluation."""
+
+    thoughts: str
+    """Name of the judge, and the responses without a score, with the reasons."""
+    results: RewardAnythingResults
+    """Scores and ranking."""
 
 
 def read(asked: RewardAnythingRequest, context: DialectContext) -> list[ResponseGroup]:
@@ -60,6 +80,7 @@ DIALECT = Dialect(
         DialectEndpoint(
             path="/api/rewardanything",
             body=RewardAnythingRequest,
+            answer=RewardAnythingAnswer,
             reply=scored(read, write),
             summary="RewardAnything's evaluation.",
             examples={

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict
+
 from tirjudge.integrations.detemplate import conversation_of, view_of, without_end
 from tirjudge.types import Text
 from tirjudge_server.dialects.base import Dialect, DialectEndpoint, scored
@@ -37,6 +39,19 @@ class SlimeOptions(DialectOptions):
 
     reward_key: Text | None = None
     """Name of the reward in the response object; None: the response is the bare reward."""
+
+
+class SlimeRewards(BaseModel):
+    """The reward under the name that `reward_key` gives, and how it was found."""
+
+    model_config = ConfigDict(extra="allow")
+
+    judge_failed: float
+    """1 if the reward is a fallback, otherwise 0."""
+    judge_forced: float
+    """1 if the verdict was forced, otherwise 0."""
+    judge_tool_calls: float
+    """Number of programs that were run."""
 
 
 def read(asked: SlimeSample, context: DialectContext) -> list[ResponseGroup | None]:
@@ -70,6 +85,7 @@ DIALECT = Dialect(
         DialectEndpoint(
             path="/rm",
             body=SlimeSample,
+            answer=float | SlimeRewards,
             reply=scored(read, write),
             summary="slime's remote reward model.",
             examples={"One sample": {"prompt": "What is 6 * 7?", "response": "It is 42.", "label": "42"}},

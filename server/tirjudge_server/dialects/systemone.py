@@ -15,7 +15,7 @@ from functools import cache, partial
 from importlib import resources
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from tirjudge.formats.texts import fill
 from tirjudge.types import JudgeRequest, Judgment, Mode, Text
@@ -252,12 +252,85 @@ def _answer(
             }
 
 
+class SystemOneNoulAnswer(BaseModel):
+    """Answer to a question of type `noul`."""
+
+    type: Literal["noul"]
+    """Always `noul`."""
+    noul: float
+    """Probability that the statement is true."""
+
+
+class SystemOneChoiceAnswer(BaseModel):
+    """Answer to a choice."""
+
+    type: Literal["choice"]
+    """Always `choice`."""
+    choice: str
+    """Name of the most probable criterion."""
+    confidence: float
+    """Its probability, times the probability of all labels together."""
+    probabilities: dict[str, float]
+    """Name of a criterion -> its probability."""
+
+
+class SystemOneScoreAnswer(BaseModel):
+    """Answer to a score."""
+
+    type: Literal["score"]
+    """Always `score`."""
+    score: float
+    """The expected level."""
+    confidence: float
+    """Probability of the most probable level, times the probability of all labels together."""
+    legend: dict[str, Any]
+    """Level, from 0 -> its criterion."""
+    probabilities: dict[str, float]
+    """Level, from 0 -> its probability."""
+
+
+class SystemOneRefusal(BaseModel):
+    """A question without an answer."""
+
+    type: Literal["refusal"]
+    """Always `refusal`. Clients ignore answers of this type."""
+    reason: str
+    """Why there is no answer."""
+
+
+class SystemOneUsage(BaseModel):
+    """Token counts of all questions."""
+
+    input_tokens: int | None
+    """Number of tokens that the model read. None: the endpoint of the model does not report it."""
+    output_tokens: int | None
+    """Number of tokens that the model wrote. None: the endpoint of the model does not report it."""
+
+
+class SystemOneAnswers(BaseModel):
+    """Answers to named questions."""
+
+    id: str
+    """Id of the response."""
+    object: Literal["systemone"]
+    """Always `systemone`."""
+    created: int
+    """Unix time in seconds."""
+    model: str
+    """Name of the judge."""
+    answers: dict[str, SystemOneNoulAnswer | SystemOneChoiceAnswer | SystemOneScoreAnswer | SystemOneRefusal]
+    """Name of a question -> its answer."""
+    usage: SystemOneUsage
+    """Token counts of all questions."""
+
+
 DIALECT = Dialect(
     name="systemone",
     endpoints=[
         DialectEndpoint(
             path="/v1/systemone",
             body=SystemOne,
+            answer=SystemOneAnswers,
             reply=reply,
             summary="Answer named questions about a state.",
             examples={

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -105,6 +105,91 @@ class VllmPooling(ForeignRequest):
         return self
 
 
+class VllmUsage(BaseModel):
+    """Token counts. 0 if the endpoint of the model does not report them."""
+
+    prompt_tokens: int
+    """Number of tokens that the model read."""
+    completion_tokens: int
+    """Number of tokens that the model wrote."""
+    total_tokens: int
+    """Sum of both."""
+
+
+class VllmRow(BaseModel):
+    """Fields that the entries of all lists share."""
+
+    index: int
+    """Index of the text or chat in the request."""
+    judge_failed: bool
+    """An extension of vLLM's format: whether the number is a fallback."""
+
+
+class VllmScoreRow(VllmRow):
+    """The score of a pair."""
+
+    object: Literal["score"]
+    """Always `score`."""
+    score: float
+    """The reward, or the fallback."""
+
+
+class VllmClassRow(VllmRow):
+    """The classification of a chat."""
+
+    label: Literal["LABEL_0"]
+    """Always `LABEL_0`, the one class."""
+    probs: list[float]
+    """The reward, or the fallback, as the one number."""
+    num_classes: Literal[1]
+    """Always 1."""
+
+
+class VllmPoolingRow(VllmRow):
+    """The pooled output of a chat."""
+
+    object: Literal["pooling"]
+    """Always `pooling`."""
+    data: list[float]
+    """The reward, or the fallback, as the one number."""
+
+
+class VllmList(BaseModel):
+    """Fields that all lists share."""
+
+    id: str
+    """Id of the response."""
+    object: Literal["list"]
+    """Always `list`."""
+    created: int
+    """Unix time in seconds."""
+    model: str
+    """Name of the judge."""
+    usage: VllmUsage
+    """Token counts."""
+
+
+class VllmScores(VllmList):
+    """Scores of pairs."""
+
+    data: list[VllmScoreRow]
+    """One score for each pair, in order."""
+
+
+class VllmClasses(VllmList):
+    """Classifications of chats."""
+
+    data: list[VllmClassRow]
+    """One classification for each chat, in order."""
+
+
+class VllmPooled(VllmList):
+    """Pooled outputs of chats."""
+
+    data: list[VllmPoolingRow]
+    """One output for each chat, in order."""
+
+
 def read_pairs(asked: VllmScore, context: DialectContext) -> list[ResponseGroup]:
     """The second text of each pair, as a response to the first."""
     if asked.instruction is not None and "rubric" not in context.scoring.judging:
@@ -132,6 +217,7 @@ def endpoint(
     *,
     prefix: str,
     row: Callable[[float], dict[str, Any]],
+    answer: type[VllmList],
     summary: str,
     examples: Mapping[str, Any],
 ) -> DialectEndpoint:
@@ -143,6 +229,7 @@ def endpoint(
         read: reads the responses from a body.
         prefix: prefix of the response's id.
         row: reward -> its fields in the list.
+        answer: model of the response.
         summary: description for the OpenAPI schema.
         examples: title -> body of an example.
     """
@@ -160,7 +247,9 @@ def endpoint(
             "usage": context.usage(),
         }
 
-    return DialectEndpoint(path=path, body=body, reply=scored(read, write), summary=summary, examples=examples)
+    return DialectEndpoint(
+        path=path, body=body, reply=scored(read, write), summary=summary, examples=examples, answer=answer
+    )
 
 
 def _listed(given: Texts) -> list[str]:
@@ -182,6 +271,7 @@ DIALECT = Dialect(
                 read_pairs,
                 prefix="score",
                 row=lambda number: {"object": "score", "score": number},
+                answer=VllmScores,
                 summary="vLLM's similarity score.",
                 examples={"Two responses": {"text_1": "Write two words.", "text_2": ["red fox", "one red fox"]}},
             )
@@ -193,6 +283,7 @@ DIALECT = Dialect(
             read_chats,
             prefix="classify",
             row=lambda number: {"label": "LABEL_0", "probs": [number], "num_classes": 1},
+            answer=VllmClasses,
             summary="vLLM's classification, with the reward as the one class.",
             examples=_CHATS,
         ),
@@ -202,6 +293,7 @@ DIALECT = Dialect(
             read_chats,
             prefix="pool",
             row=lambda number: {"object": "pooling", "data": [number]},
+            answer=VllmPooled,
             summary="vLLM's pooling, with the reward as the one number.",
             examples=_CHATS,
         ),

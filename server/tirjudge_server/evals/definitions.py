@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field, StrictBool, model_validator
 
-from tirjudge.types import Number, Text
+from tirjudge.types import Integer, Number, Text
 from tirjudge_server.openai.graders import (
     GraderInput,
     LabelModel,
@@ -26,7 +26,7 @@ MAX_CRITERIA = 32
 MAX_MESSAGES = 256
 """Maximum number of messages in a template."""
 
-Timestamp = Annotated[int, Field(ge=0, le=2**53)]
+Timestamp = Annotated[Integer, Field(ge=0, le=2**53)]
 """Unix time in seconds."""
 
 
@@ -176,7 +176,7 @@ class RecordsSource(Foreign):
     """Only judgments stored at this time or later. None: no bound."""
     created_before: Timestamp | None = None
     """Only judgments stored at this time or earlier. None: no bound."""
-    limit: int | None = Field(default=None, ge=1)
+    limit: Annotated[Integer, Field(ge=1)] | None = None
     """Maximum number of rows, which is never above 50,000. None: 50,000."""
     metadata: dict[Text, Any] | None = None
     """Refused unless empty: records have no metadata."""
@@ -184,9 +184,9 @@ class RecordsSource(Foreign):
     """Refused unless empty: records cannot be searched."""
     reasoning_effort: Text | None = None
     """Refused unless empty: records have no such field."""
-    temperature: float | None = None
+    temperature: Number | None = None
     """Refused unless None: records cannot be filtered by it."""
-    top_p: float | None = None
+    top_p: Number | None = None
     """Refused unless None: records have no such field."""
     tools: list[Text] | None = None
     """Refused unless empty: records cannot be filtered by it."""
@@ -234,13 +234,13 @@ class TextFormat(Foreign):
 class SampleParams(Foreign):
     """Sampling parameters of a run. The defaults are those of OpenAI's service."""
 
-    temperature: float = Field(default=1.0, ge=0.0, le=2.0)
+    temperature: float = Field(default=1.0, ge=0.0, le=2.0, strict=True)
     """Sampling temperature. It is left out for a model that rejects it."""
-    top_p: float = Field(default=1.0, gt=0.0, le=1.0)
+    top_p: float = Field(default=1.0, gt=0.0, le=1.0, strict=True)
     """Nucleus sampling mass. 1: the whole vocabulary. It is left out for a model that rejects it."""
-    seed: int = Field(default=42, ge=0, lt=2**31)
+    seed: Annotated[Integer, Field(ge=0, lt=2**31)] = 42
     """Seed of the sampling. It is left out for a model that rejects it."""
-    max_completion_tokens: int = Field(default=2048, ge=1, le=1_000_000)
+    max_completion_tokens: Annotated[Integer, Field(ge=1, le=1_000_000)] = 2048
     """Maximum number of tokens of a sample. It is lowered for a model that allows less."""
     reasoning_effort: Text | None = Field(default=None, max_length=32)
     """Reasoning effort in the model's terms, which is sent as it is. None: not sent."""

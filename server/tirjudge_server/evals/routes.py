@@ -15,6 +15,16 @@ from pydantic import BaseModel
 from tirjudge.http.protocol import invalid, parse_json
 from tirjudge_server.access.keys import Key
 from tirjudge_server.chat_models import ChatModels
+from tirjudge_server.evals.bodies import (
+    DeletedEval,
+    DeletedEvalRun,
+    EvalObject,
+    EvalOutputItem,
+    EvalOutputItemPage,
+    EvalPage,
+    EvalRunObject,
+    EvalRunPage,
+)
 from tirjudge_server.evals.definitions import (
     CustomConfig,
     EvalCreation,
@@ -38,6 +48,7 @@ from tirjudge_server.openapi import error_responses
 from tirjudge_server.service import JudgeService
 from tirjudge_web.body import read_body
 from tirjudge_web.errors import Refused
+from tirjudge_web.openapi import answers_with
 
 MAX_PAGE_CHARS = 16 * 1024 * 1024
 """Size at which a page ends before its `limit`. A page has at least one object."""
@@ -99,7 +110,7 @@ def _add_evals(
     models: ChatModels,
     max_body_bytes: int,
 ) -> None:
-    @routes.post(EVALS_PATH, responses=_FULL)
+    @routes.post(EVALS_PATH, responses=answers_with(EvalObject) | _FULL)
     async def create_eval(request: Request) -> Response:
         """Create an eval: the schema of its rows, and the testing criteria."""
         content, body = await _received(request, EvalCreation, max_bytes=max_body_bytes)
@@ -110,7 +121,9 @@ def _add_evals(
         made = await store.create_eval(kept, owner=owner_of(request))
         return await _answer(await asyncio.to_thread(eval_object, made))
 
-    @routes.get(EVALS_PATH, openapi_extra={"parameters": query_parameters(EvalsQuery)})
+    @routes.get(
+        EVALS_PATH, openapi_extra={"parameters": query_parameters(EvalsQuery)}, responses=answers_with(EvalPage)
+    )
     async def list_evals(request: Request) -> Response:
         """List the caller's evals."""
         query, owner = parsed(dict(request.query_params), EvalsQuery), owner_of(request)
@@ -119,12 +132,12 @@ def _add_evals(
         found, has_more = page(ids, after=query.after, limit=query.limit, id_of=str)
         return await _page([partial(_shown_eval, store, eval_id, owner=owner) for eval_id in found], has_more=has_more)
 
-    @routes.get(EVALS_PATH + "/{eval_id}")
+    @routes.get(EVALS_PATH + "/{eval_id}", responses=answers_with(EvalObject))
     async def retrieve_eval(request: Request, eval_id: str) -> Response:
         """Return an eval."""
         return await _answer(await _shown_eval(store, eval_id, owner=owner_of(request)))
 
-    @routes.post(EVALS_PATH + "/{eval_id}")
+    @routes.post(EVALS_PATH + "/{eval_id}", responses=answers_with(EvalObject))
     async def update_eval(request: Request, eval_id: str) -> Response:
         """Change the name or the metadata of an eval."""
         _, body = await _received(request, EvalUpdate, max_bytes=max_body_bytes)
@@ -134,7 +147,7 @@ def _add_evals(
         changed = await store.update_eval(eval_id, changes, owner=owner_of(request))
         return await _answer(await asyncio.to_thread(eval_object, changed))
 
-    @routes.delete(EVALS_PATH + "/{eval_id}")
+    @routes.delete(EVALS_PATH + "/{eval_id}", responses=answers_with(DeletedEval))
     async def delete_eval(request: Request, eval_id: str) -> Response:
         """Delete an eval with its runs."""
         found = await store.get_eval(eval_id, owner=owner_of(request))
@@ -156,7 +169,7 @@ def _add_run_creation(
     models: ChatModels,
     max_body_bytes: int,
 ) -> None:
-    @routes.post(_RUNS, responses=_FULL)
+    @routes.post(_RUNS, responses=answers_with(EvalRunObject) | _FULL)
     async def create_run(request: Request, eval_id: str) -> Response:
         """Start a run."""
         owner = owner_of(request)
@@ -180,7 +193,7 @@ def _add_runs(routes: APIRouter, runner: EvalRunner, *, store: EvalStore) -> Non
     async def shown_run(run_id: str, *, of: StoredEval, url: str) -> dict[str, Any]:
         return await _shown_run(store, await store.get_run(run_id, eval_id=of.id, owner=of.owner), of=of, url=url)
 
-    @routes.get(_RUNS, openapi_extra={"parameters": query_parameters(RunsQuery)})
+    @routes.get(_RUNS, openapi_extra={"parameters": query_parameters(RunsQuery)}, responses=answers_with(EvalRunPage))
     async def list_runs(request: Request, eval_id: str) -> Response:
         """List the runs of an eval."""
         query = parsed(dict(request.query_params), RunsQuery)
@@ -190,15 +203,17 @@ def _add_runs(routes: APIRouter, runner: EvalRunner, *, store: EvalStore) -> Non
         making = [partial(shown_run, run_id, of=of, url=str(request.base_url)) for run_id in found]
         return await _page(making, has_more=has_more)
 
-    @routes.get(_RUN)
+    @routes.get(_RUN, responses=answers_with(EvalRunObject))
     async def retrieve_run(request: Request, eval_id: str, run_id: str) -> Response:
         """Return a run with its counts."""
         of = await store.get_eval(eval_id, owner=owner_of(request))
         return await _answer(await shown_run(run_id, of=of, url=str(request.base_url)))
 
     # Clients of different versions use one path or the other.
-    @routes.post(_RUN, responses=error_responses({409: "The run has already ended."}))
-    @routes.post(_RUN + "/cancel", responses=error_responses({409: "The run has already ended."}))
+    @routes.post(_RUN, responses=answers_with(EvalRunObject) | error_responses({409: "The run has already ended."}))
+    @routes.post(
+        _RUN + "/cancel", responses=answers_with(EvalRunObject) | error_responses({409: "The run has already ended."})
+    )
     async def cancel_run(request: Request, eval_id: str, run_id: str) -> Response:
         """Cancel a run. It keeps the rows that are graded."""
         of = await store.get_eval(eval_id, owner=owner_of(request))
@@ -211,7 +226,7 @@ def _add_runs(routes: APIRouter, runner: EvalRunner, *, store: EvalStore) -> Non
         runner.jobs.interrupt(run.id)
         return await _answer(await shown_run(run_id, of=of, url=str(request.base_url)))
 
-    @routes.delete(_RUN)
+    @routes.delete(_RUN, responses=answers_with(DeletedEvalRun))
     async def delete_run(request: Request, eval_id: str, run_id: str) -> Response:
         """Delete a run with its rows. A run that has not ended is canceled."""
         of = await store.get_eval(eval_id, owner=owner_of(request))
@@ -236,7 +251,9 @@ def _add_output_items(routes: APIRouter, *, store: EvalStore) -> None:
     async def found_run(request: Request, *, eval_id: str, run_id: str) -> StoredRun:
         return await store.get_run(run_id, eval_id=eval_id, owner=owner_of(request))
 
-    @routes.get(path, openapi_extra={"parameters": query_parameters(ItemsQuery)})
+    @routes.get(
+        path, openapi_extra={"parameters": query_parameters(ItemsQuery)}, responses=answers_with(EvalOutputItemPage)
+    )
     async def list_output_items(request: Request, eval_id: str, run_id: str) -> Response:
         """List the graded rows of a run, by their position."""
         query = parsed(dict(request.query_params), ItemsQuery)
@@ -252,7 +269,7 @@ def _add_output_items(routes: APIRouter, *, store: EvalStore) -> None:
         )
         return await _answer(listed([output_item(row, run=run) for row in rows], has_more=has_more))
 
-    @routes.get(path + "/{output_item_id}")
+    @routes.get(path + "/{output_item_id}", responses=answers_with(EvalOutputItem))
     async def retrieve_output_item(request: Request, eval_id: str, run_id: str, output_item_id: str) -> Response:
         """Return a graded row."""
         run = await found_run(request, eval_id=eval_id, run_id=run_id)

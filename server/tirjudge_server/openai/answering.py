@@ -101,6 +101,11 @@ class CompletionOptions(Foreign):
     `model`, `temperature` and `seed`. For a conversation, only `tools` and `max_tool_calls` are accepted."""
 
     @property
+    def token_limit(self) -> int | None:
+        """Maximum number of tokens that the model writes in a conversation. None: the limit of the model's profile."""
+        return self.max_tokens
+
+    @property
     def stops(self) -> list[str]:
         """The stop strings."""
         return [self.stop] if isinstance(self.stop, str) else list(self.stop or ())
@@ -314,7 +319,7 @@ def _conversation(
         model=body.model,
         tools=options.offers_tools,
         max_tool_calls=options.max_tool_calls,
-        max_tokens=body.max_tokens,
+        max_tokens=body.token_limit,
         temperature=1.0 if body.temperature is None else body.temperature,
         top_p=1.0 if body.top_p is None else body.top_p,
         seed=body.seed,

@@ -10,9 +10,10 @@ from typing import Any, Literal
 from fastapi import APIRouter, FastAPI, Request
 
 from tirjudge.http.protocol import invalid, shown
-from tirjudge.types import Text
+from tirjudge.types import Integer, Text
 from tirjudge_server.openai.batchrun import BatchRunner
 from tirjudge_server.openai.batchstore import BatchStore
+from tirjudge_server.openai.bodies import BatchObject, BatchPage
 from tirjudge_server.openai.files import lifetime, owner_of
 from tirjudge_server.openai.filestore import FileStore, StoredFile
 from tirjudge_server.openai.pages import BatchesQuery, listed, page, query_parameters
@@ -34,7 +35,7 @@ class OutputExpiresAfter(Foreign):
 
     anchor: Literal["created_at"]
     """Always `created_at`: the lifetime begins when the file is created, at the end of the batch."""
-    seconds: int
+    seconds: Integer
     """Lifetime in seconds: 3,600 (one hour) to 2,592,000 (thirty days)."""
 
 
@@ -72,7 +73,11 @@ def router(runner: BatchRunner, *, files: FileStore, batches: BatchStore) -> API
 
     routes = APIRouter(lifespan=running)
 
-    @routes.post(BATCHES_PATH, responses=error_responses({429: "The caller has too many unfinished batches."}))
+    @routes.post(
+        BATCHES_PATH,
+        response_model=BatchObject,
+        responses=error_responses({429: "The caller has too many unfinished batches."}),
+    )
     async def create(request: Request) -> dict[str, Any]:
         """Create and start a batch."""
         body = parse(await read_body(request, max_bytes=MAX_BODY_BYTES), BatchCreation)
@@ -88,7 +93,7 @@ def router(runner: BatchRunner, *, files: FileStore, batches: BatchStore) -> API
         runner.jobs.run(batch.id)
         return batch.shown()
 
-    @routes.get(BATCHES_PATH, openapi_extra={"parameters": query_parameters(BatchesQuery)})
+    @routes.get(BATCHES_PATH, openapi_extra={"parameters": query_parameters(BatchesQuery)}, response_model=BatchPage)
     async def list_batches(request: Request) -> dict[str, Any]:
         """List the caller's batches, newest first."""
         query = parsed(dict(request.query_params), BatchesQuery)
@@ -96,12 +101,16 @@ def router(runner: BatchRunner, *, files: FileStore, batches: BatchStore) -> API
         found, has_more = page(own, after=query.after, limit=query.limit, id_of=lambda batch: batch.id)
         return listed([batch.shown() for batch in found], has_more=has_more)
 
-    @routes.get(BATCHES_PATH + "/{batch_id}")
+    @routes.get(BATCHES_PATH + "/{batch_id}", response_model=BatchObject)
     async def retrieve(request: Request, batch_id: str) -> dict[str, Any]:
         """Return the state of a batch."""
         return batches.get(batch_id, owner=owner_of(request)).shown()
 
-    @routes.post(BATCHES_PATH + "/{batch_id}/cancel", responses=error_responses({409: "The batch has already ended."}))
+    @routes.post(
+        BATCHES_PATH + "/{batch_id}/cancel",
+        response_model=BatchObject,
+        responses=error_responses({409: "The batch has already ended."}),
+    )
     async def cancel(request: Request, batch_id: str) -> dict[str, Any]:
         """Cancel a batch. Its files keep the lines that are done."""
         batch = batches.get(batch_id, owner=owner_of(request))

@@ -47,7 +47,9 @@ class LineError(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     code: str
+    """Name of the error."""
     message: str
+    """What is wrong."""
     line: int | None = None
     """Line number, from 1. None: the error concerns the whole file."""
     param: str | None = None
@@ -60,7 +62,9 @@ class LineErrors(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     object: Literal["list"] = "list"
+    """Always `list`."""
     data: list[LineError]
+    """The errors."""
 
 
 class StoredBatch(BaseModel):

@@ -6,7 +6,7 @@ import asyncio
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter
-from pydantic import AliasChoices, ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from tirjudge.types import ChatMessage
 from tirjudge_server.call import Call
@@ -19,6 +19,7 @@ from tirjudge_server.openai.answering import (
     interpret,
     refuse_unsupported,
 )
+from tirjudge_server.openai.bodies import ChatCompletion
 from tirjudge_server.openai.conversation import AnswerChoice, ConversationQuestion
 from tirjudge_server.openai.endpoint import completion_router
 from tirjudge_server.openai.wire import Content, Foreign
@@ -70,12 +71,24 @@ class ChatRequest(CompletionOptions):
     """The chat. If `judge` has `responses`, it is the prompt that they answer. Otherwise its last user message may be a
     judge prompt or, with the header `X-Tirjudge-Request: json`, a request as JSON. Any other chat is answered as a
     conversation."""
-    max_tokens: Annotated[int, Field(ge=1, strict=True)] | None = Field(
-        default=None, validation_alias=AliasChoices("max_completion_tokens", "max_tokens")
-    )
+    max_completion_tokens: Annotated[int, Field(ge=1, strict=True)] | None = None
     """Maximum number of tokens that the model writes in a conversation, in all turns together. None: the limit of the
-    model's profile, which also bounds larger values. Ignored for a judgment. `max_tokens` is another name of this
-    field."""
+    model's profile, which also bounds larger values. Ignored for a judgment."""
+    max_tokens: Annotated[int, Field(ge=1, strict=True)] | None = None
+    """Another name of `max_completion_tokens`. A request with both is refused, as by OpenAI. None: not given."""
+
+    @model_validator(mode="after")
+    def _has_one_limit(self) -> ChatRequest:
+        if self.max_tokens is not None and self.max_completion_tokens is not None:
+            raise ValueError(
+                "max_tokens: given together with `max_completion_tokens`, which means the same; leave it out"
+            )
+        return self
+
+    @property
+    def token_limit(self) -> int | None:
+        """Maximum number of tokens that the model writes in a conversation. None: the limit of the model's profile."""
+        return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
 
 def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
@@ -94,6 +107,7 @@ def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
         description="Judge, or answer, in the shape of a chat.",
         dialect="openai.chat",
         shape=_SHAPE,
+        answer=ChatCompletion,
         max_body_bytes=max_body_bytes,
     )
 

@@ -19,6 +19,7 @@ from tirjudge_server.openai.answering import (
     judging_in,
     refuse_unsupported,
 )
+from tirjudge_server.openai.bodies import TextCompletion
 from tirjudge_server.openai.endpoint import completion_router
 from tirjudge_server.openai.wire import refuse
 from tirjudge_server.service import JudgeService
@@ -62,6 +63,7 @@ def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
         description="Judge the judge prompt in `prompt`, and answer in the shape of a text completion.",
         dialect="openai.completions",
         shape=_SHAPE,
+        answer=TextCompletion,
         max_body_bytes=max_body_bytes,
     )
 

@@ -26,9 +26,11 @@ from tirjudge.types import JudgeRequest, Mode, Text, Verdict
 from tirjudge_server.call import Call, call_of
 from tirjudge_server.cost import Cost, question_cost
 from tirjudge_server.markers import Ambiguous, ambiguous, check_line, check_turns, line_between
+from tirjudge_server.openai.bodies import DecisionAnswers
 from tirjudge_server.openai.wire import Content, Foreign, judge_request, merged, receive, usage_of
 from tirjudge_server.service import JudgeService
 from tirjudge_web.connection import while_connected
+from tirjudge_web.openapi import answers_with
 
 DECISIONS_PATH = "/v1/decisions"
 MAX_QUESTIONS = 400
@@ -190,7 +192,7 @@ def router(service: JudgeService, *, max_body_bytes: int) -> APIRouter:
     """
     routes = APIRouter()
 
-    @routes.post(DECISIONS_PATH)
+    @routes.post(DECISIONS_PATH, responses=answers_with(DecisionAnswers))
     async def decisions(request: Request) -> Response:
         """Answer questions about an input."""
         body = await receive(request, DecisionRequest, service=service, max_bytes=max_body_bytes)

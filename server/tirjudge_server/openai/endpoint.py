@@ -7,6 +7,7 @@ from functools import partial
 from typing import TypeVar
 
 from fastapi import APIRouter, Request, Response
+from pydantic import BaseModel
 
 from tirjudge_server.call import call_of
 from tirjudge_server.openai.answering import REQUEST_HEADER, AnswerShape, ChatJudging, CompletionOptions, announces_json
@@ -14,6 +15,7 @@ from tirjudge_server.openai.chunks import respond
 from tirjudge_server.openai.conversation import ConversationQuestion
 from tirjudge_server.openai.wire import receive
 from tirjudge_server.service import JudgeService
+from tirjudge_web.openapi import answers_with
 
 Options = TypeVar("Options", bound=CompletionOptions)
 
@@ -28,6 +30,7 @@ def completion_router(
     description: str,
     dialect: str,
     shape: AnswerShape,
+    answer: type[BaseModel],
     max_body_bytes: int,
 ) -> APIRouter:
     """Return a router with one `POST` route.
@@ -42,12 +45,13 @@ def completion_router(
         description: Description of the operation in the OpenAPI document.
         dialect: Dialect recorded for each call.
         shape: Shape of the answers.
+        answer: Model of a whole answer, for the OpenAPI document.
         max_body_bytes: Maximum size of a request body. A larger one is refused with 413.
     """
     routes = APIRouter()
 
-    @routes.post(path, name=name, description=description)
-    async def answer(request: Request) -> Response:
+    @routes.post(path, name=name, description=description, responses=answers_with(answer))
+    async def handle(request: Request) -> Response:
         body = await receive(request, model, service=service, max_bytes=max_body_bytes)
         is_json = announces_json(request.headers.get(REQUEST_HEADER))
         call = call_of(request, dialect=dialect)

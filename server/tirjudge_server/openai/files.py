@@ -13,6 +13,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
 from tirjudge.http.protocol import invalid, shown
+from tirjudge_server.openai.bodies import DeletedFile, FileObject, FilePage
 from tirjudge_server.openai.filestore import BATCH_FILE_DAYS, FileStore, StoredFile, Upload
 from tirjudge_server.openai.pages import FilesQuery, listed, page, query_parameters
 from tirjudge_server.openai.wire import parsed
@@ -58,6 +59,12 @@ _FORM = {
 }
 """OpenAPI schema of an upload."""
 
+_CONTENT = {
+    "description": "The bytes of the file.",
+    "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+}
+"""OpenAPI response with the content of a file."""
+
 
 def router(store: FileStore, *, max_file_bytes: int = MAX_FILE_BYTES) -> APIRouter:
     """Return the endpoints.
@@ -70,6 +77,7 @@ def router(store: FileStore, *, max_file_bytes: int = MAX_FILE_BYTES) -> APIRout
 
     @routes.post(
         FILES_PATH,
+        response_model=FileObject,
         responses=error_responses({413: "The file is too large.", 429: "The caller has too many files."}),
         openapi_extra={"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM}}}},
     )
@@ -84,7 +92,7 @@ def router(store: FileStore, *, max_file_bytes: int = MAX_FILE_BYTES) -> APIRout
             finally:
                 await form.close()
 
-    @routes.get(FILES_PATH, openapi_extra={"parameters": query_parameters(FilesQuery)})
+    @routes.get(FILES_PATH, openapi_extra={"parameters": query_parameters(FilesQuery)}, response_model=FilePage)
     async def list_files(request: Request) -> dict[str, object]:
         """List the caller's files, newest first."""
         query = parsed(dict(request.query_params), FilesQuery)
@@ -94,19 +102,21 @@ def router(store: FileStore, *, max_file_bytes: int = MAX_FILE_BYTES) -> APIRout
         found, has_more = page(files, after=query.after, limit=query.limit, id_of=lambda file: file.id)
         return listed([file.shown() for file in found], has_more=has_more)
 
-    @routes.get(FILES_PATH + "/{file_id}")
+    @routes.get(FILES_PATH + "/{file_id}", response_model=FileObject)
     async def retrieve(request: Request, file_id: str) -> dict[str, object]:
         """Return the metadata of a file."""
         return store.get(file_id, owner=owner_of(request)).shown()
 
-    @routes.get(FILES_PATH + "/{file_id}/content")
+    @routes.get(FILES_PATH + "/{file_id}/content", response_class=FileResponse, responses={200: _CONTENT})
     async def content(request: Request, file_id: str) -> Response:
         """Return the content of a file."""
         file = store.get(file_id, owner=owner_of(request))
         return FileResponse(store.path(file.id), media_type="application/octet-stream")
 
     @routes.delete(
-        FILES_PATH + "/{file_id}", responses=error_responses({409: "An unfinished batch or run reads the file."})
+        FILES_PATH + "/{file_id}",
+        response_model=DeletedFile,
+        responses=error_responses({409: "An unfinished batch or run reads the file."}),
     )
     async def delete(request: Request, file_id: str) -> dict[str, object]:
         """Delete a file. A file that an unfinished batch or run reads cannot be deleted."""

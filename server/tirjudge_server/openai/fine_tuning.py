@@ -7,11 +7,13 @@ from fastapi.responses import JSONResponse
 
 from tirjudge_server.call import call_of
 from tirjudge_server.chat_models import NO_MODELS, ChatModels
+from tirjudge_server.openai.bodies import GraderRun, ValidGrader
 from tirjudge_server.openai.graders import RunRequest, ValidateRequest
 from tirjudge_server.openai.grading import run_grader
 from tirjudge_server.openai.wire import receive
 from tirjudge_server.service import JudgeService
 from tirjudge_web.connection import while_connected
+from tirjudge_web.openapi import answers_with
 
 GRADERS_PATH = "/v1/fine_tuning/alpha/graders"
 
@@ -26,7 +28,7 @@ def router(service: JudgeService, *, max_body_bytes: int, models: ChatModels = N
     """
     routes = APIRouter()
 
-    @routes.post(GRADERS_PATH + "/run")
+    @routes.post(GRADERS_PATH + "/run", responses=answers_with(GraderRun))
     async def run(request: Request) -> Response:
         """Grade one sample."""
         body = await receive(request, RunRequest, service=service, max_bytes=max_body_bytes)
@@ -37,7 +39,7 @@ def router(service: JudgeService, *, max_body_bytes: int, models: ChatModels = N
         )
         return JSONResponse(await while_connected(request.receive, work))
 
-    @routes.post(GRADERS_PATH + "/validate")
+    @routes.post(GRADERS_PATH + "/validate", responses=answers_with(ValidGrader))
     async def validate(request: Request) -> Response:
         """Check a grader without running it."""
         body = await receive(request, ValidateRequest, service=service, max_bytes=max_body_bytes)

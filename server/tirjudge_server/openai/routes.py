@@ -19,6 +19,7 @@ from tirjudge_server.openai import batches, chat, completions, decisions, files,
 from tirjudge_server.openai import models as model_cards
 from tirjudge_server.openai.batchrun import BatchRunner, Endpoint
 from tirjudge_server.openai.batchstore import BatchStore
+from tirjudge_server.openai.bodies import ChatCompletionChunk, TextCompletionChunk
 from tirjudge_server.openai.chat import ChatRequest, answer_chat
 from tirjudge_server.openai.decisions import DecisionRequest, answer_decisions
 from tirjudge_server.openai.filestore import FileQuota, FileStore
@@ -37,8 +38,8 @@ REQUESTS = {
 }
 """Path -> model of its request body, for the routes of `router`."""
 
-STREAMS = (chat.CHAT_PATH, completions.COMPLETIONS_PATH)
-"""Paths that can answer with a stream."""
+STREAMS = {chat.CHAT_PATH: ChatCompletionChunk, completions.COMPLETIONS_PATH: TextCompletionChunk}
+"""Path -> model of its chunks, for paths that can answer with a stream."""
 
 BATCH_REQUESTS = {batches.BATCHES_PATH: batches.BatchCreation, **evals.REQUESTS}
 """Path -> model of its request body, for the routes of `batch_router`."""

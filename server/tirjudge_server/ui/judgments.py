@@ -287,7 +287,7 @@ def _given_label(viewer: Viewer, record: StoredJudgment) -> GivenLabel:
         raise _wrong("label", label, expected=", ".join(LABELS))
     if len(note) > MAX_NOTE_CHARS:
         raise _wrong("note", note, expected=f"at most {MAX_NOTE_CHARS} characters")
-    num_responses = len({index for rollout in record.judgment.rollouts for index in rollout.order})
+    num_responses = len(record.judgment.judged)
     if best and (label != "other" or best not in map(str, range(num_responses))):
         raise _wrong("best", best, expected="the index of a response, with the label other")
     return GivenLabel(

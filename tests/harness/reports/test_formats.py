@@ -237,6 +237,28 @@ def test_a_narrow_terminal_shows_the_columns_in_blocks() -> None:
     assert printed(table, width=400).count("Judge") == 1
 
 
+def judge_in_two_modes(*, judge: str = "Qwen3-8B") -> ReportTable:
+    names = (Column(key="judge", title="Judge", kind="text"), Column(key="mode", title="Mode", kind="text"))
+    figures = tuple(Column(key=f"c{n}", title=f"c{n}") for n in range(20))
+    rows = tuple(
+        TableRow(entries=(TableEntry(value=judge), TableEntry(value=mode), *(TableEntry(value=50.0) for _ in figures)))
+        for mode in ("pointwise", "pairwise")
+    )
+    return ReportTable(title="Wide", columns=(*names, *figures), rows=rows)
+
+
+def test_each_block_names_the_mode_of_a_judge() -> None:
+    text = printed(judge_in_two_modes(), width=60)
+    assert text.count("Judge") == text.count("Mode") == text.count("pointwise") == text.count("pairwise") > 1
+
+
+def test_long_names_leave_room_for_figures() -> None:
+    text = printed(judge_in_two_modes(judge="x" * 30), width=60)
+    assert text.count("pointwise") == 1
+    assert max(map(len, text.splitlines())) <= 60
+    assert text.count("50.0") == 40
+
+
 def test_a_notebook_shows_a_table_with_its_notes_and_escaped_texts() -> None:
     columns = (Column(key="judge", title="<b>Judge</b>", kind="text"), Column(key="a", title="All"))
     rows = (TableRow(entries=(TableEntry(value="<script>"), TableEntry(value=50.0, notes=("why",)))),)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib import rc_context
+from matplotlib.figure import Figure
 
 from tests.harness.reports.conftest import MakeRun, Pair
 from tirjudge_harness.items import InputError
-from tirjudge_harness.reports.plots import accuracy_by_tokens, labels_of, orders, reliability, write_plots
+from tirjudge_harness.reports.plots import STYLE, accuracy_by_tokens, labels_of, orders, reliability, write_plots
 from tirjudge_harness.reports.scored import ScoredRun, score_run
+
+Draw = Callable[[Sequence[ScoredRun], Sequence[str]], Figure | None]
 
 
 @pytest.fixture
@@ -68,6 +74,44 @@ def test_flips_are_plotted_only_for_runs_in_both_orders(runs: list[ScoredRun]) -
 def test_equal_labels_get_the_folders_of_their_runs(make_run: MakeRun) -> None:
     runs = [score_run(make_run([Pair(id="a")], folder=f"{name}/judgebench")) for name in ("x", "y")]
     assert labels_of(runs) == [f"tiny, pairwise, JudgeBench ({name}/judgebench)" for name in ("x", "y")]
+
+
+LONG = "organization-with-a-name/Model-30B-A3B-Instruct-FP8-dynamic"
+
+
+@pytest.fixture
+def long_names(make_run: MakeRun) -> list[ScoredRun]:
+    folders = [f"both-orders-of-the-responses-with-seed-{n}/judgebench" for n in range(4)]
+    pairs = [Pair(id=f"p{n}", named=(0, int(n > 2))) for n in range(4)]
+    return [score_run(make_run(pairs, folder=folder, model=LONG)) for folder in folders]
+
+
+@pytest.mark.parametrize("draw", [accuracy_by_tokens, reliability])
+def test_legends_of_long_names_are_whole(draw: Draw, long_names: list[ScoredRun]) -> None:
+    with rc_context(STYLE):
+        canvas = draw(long_names, labels_of(long_names))
+        assert canvas is not None
+        canvas.draw_without_rendering()
+        (legend,) = canvas.legends
+        inside = legend.get_window_extent()
+        assert inside.x0 >= 0
+        assert inside.x1 <= canvas.bbox.width
+        assert inside.y0 >= 0
+        assert inside.y1 < canvas.axes[0].get_window_extent().y0
+    texts = [text.get_text().replace("\n", "").replace(" ", "") for text in legend.get_texts()]
+    for label in labels_of(long_names):
+        assert any(text.startswith(label.replace(" ", "")) for text in texts)
+
+
+def test_labels_of_long_names_beside_the_axis_are_whole(long_names: list[ScoredRun]) -> None:
+    with rc_context(STYLE):
+        canvas = orders(long_names, labels_of(long_names))
+        assert canvas is not None
+        canvas.draw_without_rendering()
+        boxes = [label.get_window_extent() for label in canvas.axes[0].get_yticklabels()]
+    assert len(boxes) == 4
+    assert min(box.x0 for box in boxes) >= 0
+    assert all(above.y0 >= below.y1 for above, below in itertools.pairwise(boxes))
 
 
 def test_a_run_without_judgments_has_no_plot(make_run: MakeRun, tmp_path: Path) -> None:

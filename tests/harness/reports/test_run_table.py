@@ -82,6 +82,23 @@ def test_quantiles_of_zeros_and_shares_without_such_a_verdict_are_left_out(
     assert "judgments that abstain" not in values(run_table(score_run(make_run([Pair(id="a")]))))
 
 
+@pytest.mark.parametrize(
+    ("num_pairs", "shown"),
+    [(1, []), (9, ["mean", "median"]), (10, ["mean", "median", "p90"]), (100, ["mean", "median", "p90", "p99"])],
+)
+def test_percentiles_of_too_few_judgments_are_left_out(make_run: MakeRun, num_pairs: int, shown: list[str]) -> None:
+    run = make_run([Pair(id=f"p{n}") for n in range(num_pairs)])
+    rows = [str(row.entries[0].value) for row in run_table(score_run(run)).rows]
+    tokens = rows.index("input tokens, all judgments")
+    assert rows[tokens + 1 : rows.index("output tokens, all judgments")] == shown
+
+
+def test_accuracies_over_nothing_are_left_out(make_run: MakeRun) -> None:
+    found = values(run_table(score_run(make_run([Pair(id="a", outcome=Outcome.OK)]))))
+    assert found["accuracy with programs"] == 100.0
+    assert "accuracy without programs" not in found
+
+
 def test_money_is_left_out_without_prices(make_run: MakeRun) -> None:
     table = run_table(score_run(make_run([Pair(id="a")])), prices=Prices())
     assert "cost, all judgments" not in values(table)

@@ -387,6 +387,24 @@ async def test_a_truncated_conversation_has_finish_reason_length(make_judge, cli
     assert answer.choices[0].finish_reason == "length"
 
 
+async def test_a_null_limit_leaves_the_other_name_in_force(make_judge, client_of) -> None:
+    judge = make_judge(["A long answer."], profile=CHATTY)
+    limits = {"max_completion_tokens": None, "max_tokens": 5}
+    async with client_of(judge) as client:
+        answer = await client.chat.completions.create(model="judge", messages=user("Go on."), extra_body=limits)
+    assert answer.choices[0].message.content == "A lon"
+
+
+@pytest.mark.parametrize("limit", [0, -1, "4", 4.5, 8])
+async def test_both_names_of_the_limit_are_refused(make_judge, client_of, limit) -> None:
+    async with client_of(make_judge(["A long answer."], profile=CHATTY)) as client:
+        with pytest.raises(BadRequestError) as refused:
+            await client.chat.completions.create(
+                model="judge", messages=user("Go on."), max_completion_tokens=5, extra_body={"max_tokens": limit}
+            )
+    assert refused.value.param == "max_tokens"
+
+
 async def test_closing_a_stream_frees_its_slot(make_tool_judge, client_of, until) -> None:
     program = "```python\nimport time\ntime.sleep(60)\n```\n```output"
     service = make_tool_judge([program])

@@ -130,6 +130,28 @@ async def test_rows_with_samples_are_graded_without_a_model(make_judge, client_o
     assert run.per_model_usage == []
 
 
+@pytest.mark.parametrize(
+    "params", [{"seed": False}, {"seed": "1"}, {"max_completion_tokens": True}, {"temperature": True}, {"top_p": "1"}]
+)
+async def test_sampling_parameters_of_another_type_are_refused(make_judge, client_of, params) -> None:
+    (name,) = params
+    async with client_of(make_judge([])) as client:
+        made = await create(client, EQUAL)
+        with pytest.raises(BadRequestError) as refused:
+            await start(client, made.id, inline([row(1)], type="completions", sampling_params=params))
+    assert refused.value.param == f"data_source.sampling_params.{name}"
+
+
+@pytest.mark.parametrize("name", ["created_after", "created_before", "limit"])
+async def test_a_bound_of_records_of_another_type_is_refused(make_judge, client_of, name) -> None:
+    async with client_of(make_judge([])) as client:
+        made = await create(client, EQUAL)
+        source = {"type": "stored_completions", name: False}
+        with pytest.raises(BadRequestError) as refused:
+            await start(client, made.id, {"type": "completions", "source": source})
+    assert refused.value.param == f"data_source.source.{name}"
+
+
 async def test_tools_and_unknown_models_are_refused_by_name(make_judge, with_models) -> None:
     tool = {"type": "function", "function": {"name": "get_weather", "parameters": {}}}
     search = {"type": "web_search"}
