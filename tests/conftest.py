@@ -72,9 +72,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Exempt the imported modules and the tests from garbage collection. Each collection would read millions of objects."""
+    """Exempt the imported modules and the tests from garbage collection, and collect more seldom: a full collection reads
+    millions of objects, and applications of many tests are alive at a time."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000, 20, 20)
 
 
 @pytest.hookimpl(trylast=True)

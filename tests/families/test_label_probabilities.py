@@ -100,7 +100,9 @@ def favor_labels(engine: EmbeddedEngine, place: LabelPlace, *, num_ids: int, lab
 
 
 @CASES
-@pytest.mark.parametrize("between", ["", "\n"], ids=["directly", "after a line break"])
+@pytest.mark.parametrize(
+    "between", ["", pytest.param("\n", marks=pytest.mark.slow)], ids=["directly", "after a line break"]
+)
 @each_family
 async def test_label_probabilities_equal_the_sum_over_all_token_sequences(
     family: str, between: str, tag: str, labels: tuple[str, ...], tiny_model: TinyModel

@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from copy import deepcopy
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from tests.server.speaking import service_of
 from tests.server.test_dialect_bodies import BODIES as DIALECT_BODIES
 from tests.server.test_dialect_bodies import places
+from tirjudge_server.app import create_app
 
 PAIR = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"], "tools": "off"}
 STRING_CHECK = {"type": "string_check", "name": "same", "input": "{{item.n}}", "reference": "1", "operation": "eq"}
@@ -78,6 +83,13 @@ BODIES: dict[str, tuple[str, Any]] = {
     ),
 }
 """Name -> path and body."""
+
+
+@cache
+def openapi() -> dict[str, Any]:
+    """Return the OpenAPI document of a server with all these endpoints. It takes half a second to make."""
+    with TemporaryDirectory() as folder:
+        return create_app(service_of(lambda _: ""), files=Path(folder)).openapi()
 
 
 FORMS: tuple[Any, ...] = ("@@", ["@@", "@@"], ["-@@", "@@"], {"a": ["@@"]})

@@ -267,7 +267,7 @@ WORDS = PIECES.map(str.strip).filter(lambda text: text and "USER:" not in text a
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     texts=st.lists(WORDS.filter(lambda text: "Human:" not in text and "Assistant:" not in text), min_size=2, max_size=6)
 )

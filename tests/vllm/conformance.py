@@ -118,6 +118,7 @@ async def test_characters_of_several_tokens_are_decoded(engine: Engine, oracle: 
     assert (completion.stop, completion.num_appended) == (letter, 0)
 
 
+@pytest.mark.slow
 async def test_label_reads_are_right_in_batches_with_other_requests(engine: Engine, oracle: EmbeddedEngine):
     """Requests with and without log-probabilities of certain ids share batches."""
     prompts = [await oracle.tokenizer.encode_prompt(f"{PROMPT} {number}") for number in range(16)]
