@@ -229,4 +229,6 @@ def error_responses(statuses: Mapping[int | str, str]) -> dict[int | str, dict[s
     Args:
         statuses: status -> its meaning at this route.
     """
-    return {status: {"description": meaning, "content": json_content(ErrorBody)} for status, meaning in statuses.items()}
+    return {
+        status: {"description": meaning, "content": json_content(ErrorBody)} for status, meaning in statuses.items()
+    }

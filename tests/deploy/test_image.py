@@ -101,6 +101,7 @@ def health(port: int, *, check: str) -> int:
     return done.returncode
 
 
+@pytest.mark.slow
 def test_the_health_check_succeeds_only_if_the_server_is_ready() -> None:
     assert len(HEALTH_CHECKS) == 2
     assert len(set(HEALTH_CHECKS)) == 1

@@ -51,6 +51,7 @@ def test_the_list_has_every_example() -> None:
     assert {name for name, _ in listed} == scripts == set(PRINTS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["rules_without_model.py"])
 def test_an_example_without_a_sandbox_runs(name: str, tmp_path: Path) -> None:
     assert PRINTS[name] in run(name, tmp_path)

@@ -267,6 +267,7 @@ def graph(tmp_path: Path) -> None:
     (tmp_path / "shapes.ttl").write_text(SHAPES)
 
 
+@pytest.mark.slow
 async def test_shapes_are_checked_over_the_rdf_of_the_response(opened: OpenChecksIn, graph: None) -> None:
     context = {"@vocab": "http://example.org/", "type": "@type"}
     check = {"name": "loan", "kind": "shacl", "store": "facts", "context": context}
@@ -277,6 +278,7 @@ async def test_shapes_are_checked_over_the_rdf_of_the_response(opened: OpenCheck
     assert "at most 1000" in bad.reasons[0].message
 
 
+@pytest.mark.slow
 async def test_ask_has_the_values_of_the_response(opened: OpenChecksIn, graph: None) -> None:
     check = {
         "name": "debt",

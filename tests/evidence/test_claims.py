@@ -62,6 +62,7 @@ LOANS = 'sql("ledger", "SELECT * FROM loans")'
 NOTHING = 'sql("{}", "SELECT * FROM loans WHERE id = 9")'
 
 
+@pytest.mark.slow
 async def test_a_claim_names_the_span_the_cited_rows_and_the_store(functions, sandbox) -> None:
     program = (
         f'rows = {LOANS}\nprint(claim("", "40", "supported", calls=[row for row in rows if row["name"] == "Ada"]))'
@@ -84,6 +85,7 @@ async def test_a_judgment_without_calls_has_no_fields_for_claims(functions, sand
     assert not {"claims", "conflicts", "stores"} & judgment.model_dump(mode="json").keys()
 
 
+@pytest.mark.slow
 async def test_claims_without_calls_cite_the_results_since_the_previous_claim(functions, sandbox) -> None:
     program = f"""
 {LOANS}
@@ -160,6 +162,7 @@ async def test_an_empty_result_of_a_complete_store_is_evidence(functions, sandbo
     assert [claim.status for claim in judgment.claims] == [status]
 
 
+@pytest.mark.slow
 async def test_an_attached_store_is_open_unless_the_request_says_otherwise(functions, sandbox) -> None:
     files = [{"name": "loans.csv", "format": "csv", "text": "id\n1\n"}]
     program = f"""

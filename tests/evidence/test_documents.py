@@ -146,6 +146,7 @@ async def test_documents_are_queried_in_processes_of_their_own(open_one: OpenSto
         await store.ask("quote", document="c", start=0, end=1)
 
 
+@pytest.mark.slow
 async def test_a_program_searches_documents_of_its_request(opened: OpenStores, run_program: RunProgram) -> None:
     code = (
         "found = search('notes', 'capital')[0]\n"

@@ -60,6 +60,7 @@ def test_the_script_runs_the_example_without_a_judge(tmp_path: Path) -> None:
     assert done.stdout == block("text"), done.stderr
 
 
+@pytest.mark.slow
 async def test_the_example_of_a_graph_works(tmp_path: Path, run_program: RunProgram) -> None:
     files = dict(re.findall(r"```\w+ file=(\S+)\n(.*?)```", PAGE, re.DOTALL))
     (tmp_path / "ontology.ttl").write_text(files["ontology.ttl"], encoding="utf-8")

@@ -125,6 +125,7 @@ async def test_construct_returns_triples(zoo: EvidenceStore) -> None:
     assert found == [{"s": f"{ZOO}jaws", "p": f"{ZOO}old", "o": 12}]
 
 
+@pytest.mark.slow
 async def test_blank_nodes_have_the_same_name_in_every_opening(zoo: EvidenceStore, pools: LazyPools) -> None:
     query = "SELECT ?f { zoo:jaws zoo:friend ?f }"
     first = await zoo.ask("sparql", query=query)
@@ -143,6 +144,7 @@ async def test_ask_and_sparql_refuse_each_others_queries(zoo: EvidenceStore) -> 
         await zoo.ask("sparql", query="ASK { ?s ?p ?o }")
 
 
+@pytest.mark.slow
 async def test_description_names_prefixes_classes_and_properties(zoo: EvidenceStore) -> None:
     prefixes, classes, properties, shapes = zoo.card.lines
     assert prefixes == "prefixes: zoo: <http://example.org/zoo#>"
@@ -153,6 +155,7 @@ async def test_description_names_prefixes_classes_and_properties(zoo: EvidenceSt
     assert zoo.card.size["triples"] > 30
 
 
+@pytest.mark.slow
 async def test_description_is_bounded(pools: LazyPools) -> None:
     many = "".join(
         f"<http://example.org/s{i}> a <http://example.org/C{i}> ; <http://example.org/p{i}> 1 .\n" for i in range(3000)
@@ -208,6 +211,7 @@ async def test_membership_follows_the_ontology(zoo: EvidenceStore, thing: str, c
     assert await zoo.ask("is_a", thing=thing, cls=cls) is expected
 
 
+@pytest.mark.slow
 async def test_absence_is_false_only_in_a_closed_world(pools: LazyPools) -> None:
     for world, expected in (("open", None), ("closed", False)):
         store = await open_attached(attached(world=world, files=FACTS, ontology=ONTOLOGY), pools=pools)
@@ -215,6 +219,7 @@ async def test_absence_is_false_only_in_a_closed_world(pools: LazyPools) -> None
         assert await store.ask("is_a", thing="pingu", cls="Animal") is True
 
 
+@pytest.mark.slow
 async def test_world_of_a_registered_store_counts(tmp_path: Path) -> None:
     async with opened(tmp_path, world="closed") as store:
         assert await store.ask("is_a", thing="pingu", cls="Plant") is False
@@ -405,6 +410,7 @@ async def test_unreadable_file_is_named(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------------------------------------------- functions
 
 
+@pytest.mark.slow
 async def test_program_queries_a_graph_and_the_record_names_it(tmp_path: Path) -> None:
     (tmp_path / "facts.ttl").write_text(FACTS)
     settings = EvidenceSettings.model_validate({"store": [{"name": "zoo", "kind": "graph", "files": ["facts.ttl"]}]})

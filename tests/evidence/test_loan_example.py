@@ -50,6 +50,7 @@ async def test_rule_overrules_a_model_and_names_the_row(example: Path) -> None:
     assert all(each["passed"] for each in found["checks"][1])
 
 
+@pytest.mark.slow
 async def test_rule_of_the_ontology_is_named(example: Path) -> None:
     request = JudgeRequest.model_validate({**contents(example, "request.json"), "mode": Mode.RULES})
     async with open_judge(f"rules:{example / 'ontology.toml'}", tools=[]) as judge:
@@ -61,6 +62,7 @@ async def test_rule_of_the_ontology_is_named(example: Path) -> None:
     assert reason.store == "loans"
 
 
+@pytest.mark.slow
 async def test_example_judges_without_a_model(example: Path) -> None:
     request = JudgeRequest.model_validate({**contents(example, "request.json"), "mode": Mode.RULES})
     async with open_judge(f"rules:{example / 'loans.toml'}", tools=[]) as judge:
@@ -68,6 +70,7 @@ async def test_example_judges_without_a_model(example: Path) -> None:
     assert (verdict.best, verdict.scores, verdict.basis) == (1, [1.0, 10.0], "checked")
 
 
+@pytest.mark.slow
 async def test_a_check_asks_the_store_of_the_request(example: Path) -> None:
     file = {"name": "applicants.csv", "format": "csv", "text": (example / "applicants.csv").read_text()}
     stores = [{"name": "applicants", "kind": "table", "files": [file]}]

@@ -135,6 +135,7 @@ def test_opening_leaves_no_thread() -> None:
     assert len(os.listdir("/proc/self/task")) == before
 
 
+@pytest.mark.slow
 async def test_a_program_proves_without_a_store(opened: OpenStores, run_program: RunProgram) -> None:
     code = (
         "print(prove('x + 1 > x', variables={'x': 'Int'}))\n"

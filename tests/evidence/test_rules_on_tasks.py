@@ -170,6 +170,7 @@ async def wrong_verdicts(tasks: Sequence[EvidenceTask], *, rules: OpenRules) -> 
     return [each for each in found if each is not None]
 
 
+@pytest.mark.slow
 async def test_a_check_on_a_table_and_one_on_a_graph_decide_as_the_generator(rules: OpenRules) -> None:
     tasks = [next(draw_tasks(seed=21, held_out=False, kinds=(kind,))) for kind in ("limit", "seat")]
     assert await wrong_verdicts(tasks, rules=rules) == []
@@ -184,6 +185,7 @@ async def test_checks_decide_hundreds_of_tasks_as_the_generator(rules_with_share
     assert await wrong_verdicts(tasks, rules=rules_with_shared_pools) == []
 
 
+@pytest.mark.slow
 async def test_a_check_decides_otherwise_over_another_store(rules: OpenRules) -> None:
     """The verdict rests on the store of the request: over one with other numbers, both answers are wrong."""
     task = next(task for task in draw_tasks(seed=21, held_out=False, kinds=("value",)) if task.conflict == "none")
@@ -225,6 +227,7 @@ async def test_missing_or_unreadable_store_is_no_verdict(
             await judge.judge(request)
 
 
+@pytest.mark.slow
 async def test_row_of_an_attached_store_is_the_reason_and_names_the_store(rules: OpenRules) -> None:
     async with rules(ON_LOANS) as judge:
         assert judge.takes_evidence
@@ -236,6 +239,7 @@ async def test_row_of_an_attached_store_is_the_reason_and_names_the_store(rules:
     assert found.reasons[0].store_sha256 == attached_digest(AttachedStore.model_validate(LOANS))
 
 
+@pytest.mark.slow
 async def test_a_query_that_fails_for_one_response_is_not_the_fault_of_the_store(rules: OpenRules) -> None:
     check = {**ON_LOANS, "query": "SELECT 1 FROM loans WHERE debt = CAST($n AS INTEGER)", "extract": "(?P<n>.+)"}
     async with rules(check) as judge:

@@ -314,6 +314,7 @@ async def test_a_link_and_an_absolute_path_are_files_of_the_operator(opened: Ope
 # --------------------------------------------------------------------------------------------------------- attached stores
 
 
+@pytest.mark.slow
 async def test_a_store_of_a_request_is_visible_to_this_request_only(
     opened: OpenStores, run_program: RunProgram
 ) -> None:
@@ -332,6 +333,7 @@ async def test_a_store_of_a_request_is_visible_to_this_request_only(
     assert third.calls[0].sources == {}
 
 
+@pytest.mark.slow
 async def test_an_attached_store_with_the_name_of_a_registered_one_is_refused(
     opened: OpenStores, tmp_path: Path, run_program: RunProgram
 ) -> None:

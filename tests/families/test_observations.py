@@ -88,6 +88,7 @@ def check_prompts(engine: ForcedEngine, rollout: Rollout) -> None:
     assert expected == (*rollout.prompt_ids, *rollout.token_ids)
 
 
+@pytest.mark.slow
 @each_family
 @each_format
 async def test_ids_are_only_appended(

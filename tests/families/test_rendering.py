@@ -96,6 +96,7 @@ async def test_a_prompt_is_rendered_and_encoded_as_in_transformers(
             assert await tokenizer.encode_prompt(content) == ids
 
 
+@pytest.mark.slow
 def test_thinking_is_switched_off_by_default(families: Families) -> None:
     tokenizer = families.tokenizer("qwen3")
     off = tokenizer.decode(tokenizer.encode_now(tokenizer.template.render_prompt("Hi")))

@@ -113,6 +113,7 @@ def check(completion: Completion, ids: Sequence[int], *, stop: str, tokenizer: L
     assert set(completion.logprobs[num_kept:]) <= {0.0}
 
 
+@pytest.mark.slow
 @each_family
 async def test_a_split_stop_string_ends_the_turn(family: str, families: Families, forced_model: ForcedModels) -> None:
     await check_stop_strings(forced_model, family, tokenizer=families.tokenizer(family), per_place=1)

@@ -67,6 +67,7 @@ def test_run_prints_metrics_with_intervals(bench: Command, tmp_path: Path) -> No
     assert result["manifest"]["judge"]["model"] == "random"
 
 
+@pytest.mark.slow
 def test_a_run_with_a_minimum_confidence_shows_its_coverage(bench: Command, tmp_path: Path) -> None:
     write_rows(tmp_path, num=2)
     (result,) = json.loads(run_command(bench("--min-confidence", "1")).stdout)
@@ -82,6 +83,7 @@ def test_a_run_with_a_minimum_confidence_shows_its_coverage(bench: Command, tmp_
     assert "verdicts guessed" in table
 
 
+@pytest.mark.slow
 def test_a_run_is_not_continued_with_other_functions(bench: Command, tmp_path: Path) -> None:
     write_rows(tmp_path, num=1)
     (result,) = json.loads(run_command(bench("--tools", "auto", "--tool", "run")).stdout)
@@ -94,6 +96,7 @@ def test_a_run_is_not_continued_with_other_functions(bench: Command, tmp_path: P
     assert "functions" not in plain["manifest"]["judge"]
 
 
+@pytest.mark.slow
 def test_a_run_from_before_the_basis_was_recorded_has_verdicts_of_unknown_basis(bench: Command, tmp_path: Path) -> None:
     write_rows(tmp_path, num=2)
     assert run_command(bench()).status == 0
@@ -196,6 +199,7 @@ def test_several_benchmarks_have_one_folder_each(bench: Command, tmp_path: Path)
     assert len(load_run(tmp_path / "run" / "judgebench").judged) == 1
 
 
+@pytest.mark.slow
 def test_merged_shards_equal_a_run_without_shards(bench: Command, tmp_path: Path) -> None:
     write_rows(tmp_path, num=4)
     assert run_command(bench(out="whole")).status == 0
@@ -237,6 +241,7 @@ def test_unknown_benchmark_is_reported_with_the_known_names(bench: Command) -> N
     assert "llmbar" in done.stderr
 
 
+@pytest.mark.slow
 def test_list_shows_all_benchmarks() -> None:
     listed = json.loads(run_command(["bench", "list", "--json"]).stdout)
     found = {one["name"]: one for one in listed}

@@ -86,14 +86,17 @@ def check_gates(folder: Path, checkpoint: Path, run: Run) -> None:
     assert {name: figures[name] for name in SETS} == {"natural": 0.75} | dict.fromkeys(SETS[1:], 1.0)
 
 
+@pytest.mark.slow
 def test_rules_judge_a_benchmark_without_a_model(folder: Path) -> None:
     check_rules(folder, run_command)
 
 
+@pytest.mark.slow
 def test_gates_decide_a_benchmark_over_a_random_model(folder: Path, random_checkpoint: Path) -> None:
     check_gates(folder, random_checkpoint, run_command)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "verdict"),
     [
@@ -119,6 +122,7 @@ def test_bench_with_rules_and_with_gates_as_processes(folder: Path, random_check
     check_gates(folder, random_checkpoint, process)
 
 
+@pytest.mark.slow
 def test_a_run_is_not_continued_with_other_checks(folder: Path, random_checkpoint: Path) -> None:
     rules = folder / "rules.toml"
     model = ("--model", str(random_checkpoint), "--tools", "off", "--limit", "1")

@@ -83,6 +83,7 @@ def gold(sequence: str) -> str:
     return f"So it is. <preference>{best}</preference>"
 
 
+@pytest.mark.slow
 def test_all_rows_of_all_parts_are_valid() -> None:
     assert BENCHMARKS.named("evidence-claims") is BENCHMARK
     examples = load_examples(BENCHMARK, data=None, parts=("held-out", "training", WITHOUT), on_bad=pytest.fail)

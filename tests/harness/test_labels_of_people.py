@@ -47,6 +47,7 @@ def label(url: str, key: str, judged: dict[str, str], labels: dict[str, str]) ->
             assert answer.status_code == 303, answer.text
 
 
+@pytest.mark.slow
 def test_labels_on_pages_become_figures_of_agreement(tmp_path: Path) -> None:
     database, people, run = tmp_path / "records.db", tmp_path / "people.jsonl", tmp_path / "run"
     keys: dict[str, str] = {}

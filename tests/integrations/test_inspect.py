@@ -52,6 +52,7 @@ async def evaluated(*scorers: Any, folder: Path) -> Any:
     return log
 
 
+@pytest.mark.slow
 async def test_an_evaluation_is_scored(inspect: ModuleType, serve: Serve, tmp_path: Path) -> None:
     with serve("It adds up. <score>9</score>") as served:
         log = await evaluated(inspect.judge_score(url=served.url, tools="off"), folder=tmp_path)

@@ -161,6 +161,7 @@ def test_a_judge_is_the_metric_of_a_task(served: str, tmp_path: Path) -> None:
     assert results["judge_abstained,none"] == 0.0
 
 
+@pytest.mark.slow
 def test_the_metric_judges_answers_concurrently(serve: Serve) -> None:
     """More than one judgment starts before the first one ends. The second call of the engine is therefore not the label
     read of the first judgment."""

@@ -190,6 +190,7 @@ def test_a_function_without_schema_is_refused(handler: str, problem: str) -> Non
         function(names["f"])
 
 
+@pytest.mark.slow
 async def test_a_tool_of_functions_is_opened_by_its_name() -> None:
     async with open_judge(tools=["python", "run"], format="tirjudge/2") as judge:
         assert [each.name for each in judge.functions] == ["run", "run_many", "tests"]

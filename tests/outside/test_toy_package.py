@@ -36,6 +36,7 @@ def write(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_file_is_judged_with_a_toy_format_tool_and_engine(run: Run, tmp_path: Path) -> None:
     row = {"id": 1, "mode": "pairwise", "prompt": "Describe rain.", "responses": [SHORT, LONGER], "label": 1}
     items = write(tmp_path / "items.jsonl", [row])
@@ -100,6 +101,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_a_program_calls_a_toy_function(toy_environment: dict[str, str]) -> None:
     command = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(command, env=toy_environment, capture_output=True, text=True, check=False)

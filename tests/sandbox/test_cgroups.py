@@ -78,6 +78,7 @@ async def test_a_fork_bomb_is_limited_and_ends_with_its_program(own_pool, stayin
     assert await staying(slots=2) == before
 
 
+@pytest.mark.slow
 @WITH_CGROUP
 async def test_endless_forking_is_a_timeout_and_leaves_no_process(level, staying):
     async with SandboxPool(slots=1, limits=Limits(cpu_s=0.5, wall_s=3), level=level) as pool:
@@ -127,6 +128,7 @@ async def test_a_kill_by_the_oom_killer_is_reported_as_oom(level):
         assert (await pool.run("print('next')")).outcome is Outcome.OK
 
 
+@pytest.mark.slow
 @WITH_CGROUP
 async def test_cpu_time_of_children_counts(pool):
     code = "import os\nif os.fork(): os.wait()\nwhile True: pass"  # the parent itself uses no CPU time

@@ -29,6 +29,7 @@ def test_run_prints_the_output_of_the_program(sandbox):
     assert (result.exit_code, result.stdout) == (0, "a=b \n")
 
 
+@pytest.mark.slow
 def test_run_exits_with_the_exit_code_of_the_program(sandbox):
     assert sandbox("raise SystemExit(5)").exit_code == 5
     failed = sandbox("print('before')\n1 / 0")

@@ -41,6 +41,7 @@ async def test_files_of_a_program_can_be_fetched(pool):
     assert result.files == {"out/deep/result.bin": bytes(range(256)) * 4, "empty": b"", "é": "ü".encode()}
 
 
+@pytest.mark.slow
 @WITH_DIRECTORY
 async def test_files_of_a_killed_program_can_be_fetched(pool):
     result = await pool.run("open('so_far', 'w').write('half')\nwhile True: pass", fetch=["so_far"])

@@ -172,6 +172,7 @@ async def test_unusual_text_arrives(pool, text):
     assert await output(pool, f"print(ascii(echo({text})))") == ascii(eval(text).replace("\ud800", "\ufffd"))  # noqa: S307
 
 
+@pytest.mark.slow
 async def test_the_largest_messages_pass_in_both_directions(pool):
     code = "text = 'x' * (15 << 20)\nprint(echo(text) == text)"
     assert await output(pool, code) == "True"
@@ -421,6 +422,7 @@ async def test_a_failure_of_the_sandbox_in_a_call_is_a_failure_of_the_program(po
 # ------------------------------------------------------------------------------------------------------------------- time
 
 
+@pytest.mark.slow
 async def test_wall_time_stops_during_calls(level, open_shared):
     shared = await open_shared(slots=2, limits=replace(LIMITS, wall_s=0.5), max_limits=MAX_LIMITS, level=level)
     result = await run(shared, "print(nap(0.8))")
@@ -428,12 +430,14 @@ async def test_wall_time_stops_during_calls(level, open_shared):
     assert result.wall_s < 0.5
 
 
+@pytest.mark.slow
 async def test_many_short_calls_do_not_count_as_wall_time(level, open_shared):
     shared = await open_shared(slots=2, limits=replace(LIMITS, wall_s=0.5), max_limits=MAX_LIMITS, level=level)
     result = await run(shared, "print([nap(0.015) for _ in range(50)][-1])")
     assert result.stdout == "rested\n", result
 
 
+@pytest.mark.slow
 async def test_wall_time_outside_calls_is_limited(level, open_shared):
     shared = await open_shared(slots=2, limits=replace(LIMITS, wall_s=0.5), max_limits=MAX_LIMITS, level=level)
     result = await run(shared, "import time\nnap(0.3)\ntime.sleep(30)")

@@ -241,6 +241,7 @@ async def test_ended_threads_do_not_count_toward_the_limit(pool):
     assert await output(pool, code) == "done"
 
 
+@pytest.mark.slow
 async def test_refused_threads_cost_cpu_time_of_the_program(pool):
     code = (
         COUNT
@@ -344,6 +345,7 @@ async def test_other_processes_cannot_be_queried(pool):
     assert own == "True True 0 True True"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [IsolationLevel.NAMESPACES, IsolationLevel.LANDLOCK], indirect=True)
 async def test_concurrent_programs_cannot_wake_each_other_with_a_futex(pool):
     wait = program("""

@@ -66,6 +66,7 @@ def test_without_namespaces_landlock_is_chosen(level):
     assert start_without(UNSHARE) == {"level": level, "of result": level, "warnings": []}
 
 
+@pytest.mark.slow
 def test_a_pool_does_not_start_below_min_level_and_gives_advice():
     error = str(start_without(UNSHARE, min_level="namespaces")["error"])
     assert "namespaces: " in error

@@ -51,6 +51,7 @@ async def until_busy(pool: SandboxPool) -> None:
     await until(lambda: pool.stats().num_busy)
 
 
+@pytest.mark.slow
 async def test_results_of_64_concurrent_programs_are_not_lost_or_mixed_up(level):
     async with SandboxPool(slots=4, level=level) as pool:
         programs = [pool.run("print(who * 2)", bindings={"who": f"{number},"}) for number in range(64)]
@@ -313,6 +314,7 @@ print([child.status() for child in psutil.Process().children()])
     assert done.stdout == "[]\n"
 
 
+@pytest.mark.slow
 async def test_hostile_and_honest_programs_run_concurrently(level):
     hostile = ["import ctypes; ctypes.string_at(0)", "x = bytearray(1 << 40)", "import os; os._exit(9)", SPIN]
     async with SandboxPool(slots=3, limits=Limits(cpu_s=0.2), level=level) as pool:
@@ -367,6 +369,7 @@ async def test_a_full_queue_rejects_programs_with_a_retry_time(level):
         assert (stats.num_refused, stats.num_programs, stats.num_by_outcome) == (1, 1, {"ok": 1})
 
 
+@pytest.mark.slow
 @pytest.mark.on_host
 async def test_a_warm_interpreter_that_did_not_start_is_retried_later(level, monkeypatch):
     code = "import numpy; print(numpy.ones(2).sum())"
@@ -385,6 +388,7 @@ async def test_a_warm_interpreter_that_did_not_start_is_retried_later(level, mon
         assert (result.stdout, result.preset) == ("2.0\n", "numpy")
 
 
+@pytest.mark.slow
 async def test_an_old_fork_server_is_replaced_between_programs(level, family, at_rest, monkeypatch):
     monkeypatch.setattr("tirjudge_sandbox.pool.RECYCLE_AFTER_PROGRAMS", 5)
     async with SandboxPool(slots=2, limits=PATIENT, level=level) as pool:
@@ -401,6 +405,7 @@ async def test_an_old_fork_server_is_replaced_between_programs(level, family, at
         assert pool.stats().num_lost == 0
 
 
+@pytest.mark.slow
 async def test_presets_do_not_increase_the_number_of_concurrent_programs(level, family):
     async with SandboxPool(slots=1, limits=PATIENT, level=level) as pool:
         code = "import time; start = time.time(); time.sleep(0.05); print(start, time.time())"
@@ -411,6 +416,7 @@ async def test_presets_do_not_increase_the_number_of_concurrent_programs(level, 
     assert not family()
 
 
+@pytest.mark.slow
 @pytest.mark.on_host
 async def test_a_failed_replacement_leaves_all_slots_usable(level, monkeypatch, caplog):
     async with SandboxPool(slots=3, level=level) as pool:

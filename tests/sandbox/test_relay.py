@@ -106,6 +106,7 @@ async def test_calls_and_candidates_work_through_a_relay(relayed):
     assert [call.function for call in result.calls] == ["double", "run", "run"]
 
 
+@pytest.mark.slow
 async def test_one_slot_behind_a_relay_serves_eight_programs_with_candidates(relayed):
     works = [relayed.run("print(run('print(7)').stdout)", offer=Offer(functions=FUNCTIONS)) for _ in range(8)]
     assert {result.stdout for result in await asyncio.gather(*works)} == {"7\n\n"}
@@ -119,12 +120,14 @@ async def test_the_wall_time_stops_during_calls_through_a_relay(relayed):
     assert result.wall_s < 2
 
 
+@pytest.mark.slow
 async def test_executed_text_is_reported_through_a_relay(relayed):
     offer = Offer(watched=("response",))
     result = await relayed.run("exec(response)", bindings={"response": "print('forged')"}, offer=offer)
     assert result.in_process == ("exec",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [b"\0\0\0\3{]}", b"\0\0\0\2{}", b"\xff\xff\xff\xff", b"\0\0\0\1x" * 3])
 async def test_garbage_closes_the_channel_through_a_relay_and_harms_no_neighbour(relayed, sent):
     code = f"import os\nos.write(4, {sent!r})\ntry:\n    double(1)\nexcept ToolError as error:\n    print('closed')"

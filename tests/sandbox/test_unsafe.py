@@ -48,6 +48,7 @@ async def run(pool: SandboxPool, code: str, **bindings: str) -> ExecResult:
     return await pool.run(textwrap.dedent(code), bindings=bindings)
 
 
+@pytest.mark.slow
 async def test_results_have_the_level_unsafe_and_libraries_work(pool: SandboxPool) -> None:
     result = await run(pool, "import numpy, threading, decimal; print(numpy.arange(4).sum(), decimal.Decimal(1))")
     assert (result.level, result.outcome, result.stdout) == ("unsafe", Outcome.OK, "6 1\n")
@@ -78,6 +79,7 @@ async def test_no_process_survives_its_program(family: Callable[..., dict[int, i
         await until(lambda: len(family()) == num_at_rest)
 
 
+@pytest.mark.slow
 async def test_a_program_cannot_replace_the_output_of_another(pool: SandboxPool) -> None:
     forge = (
         DESCRIPTORS_OF_OTHERS
@@ -99,6 +101,7 @@ print("done")
     assert (await run(pool, "print('honest')")).stdout == "honest\n"
 
 
+@pytest.mark.slow
 async def test_a_program_cannot_read_the_output_of_another(pool: SandboxPool) -> None:
     look = (
         DESCRIPTORS_OF_OTHERS

@@ -267,6 +267,7 @@ def _changes(tree: ast.AST, name: str) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_every_keyed_store_has_a_reason_why_callers_stay_separate() -> None:
     found = stores()
     new, gone = sorted(found - STORES.keys()), sorted(STORES.keys() - found)

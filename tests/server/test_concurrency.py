@@ -7,6 +7,8 @@ import re
 from itertools import cycle
 from typing import Any
 
+import pytest
+
 from tirjudge.client import AsyncClient
 from tirjudge.judge import Judge
 from tirjudge.opening import open_model
@@ -31,6 +33,7 @@ async def test_64_concurrent_requests_are_judged_in_order_of_arrival(make_servic
     assert order == list(range(64))
 
 
+@pytest.mark.slow
 async def test_64_requests_over_sockets_are_all_answered(sandbox, random_checkpoint, listen) -> None:
     async with open_model(f"embedded:{random_checkpoint}") as model:
         judge = Judge(engine=model.engine, tools=[PythonTool(sandbox)], profile=model.profile)

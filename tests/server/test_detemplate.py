@@ -280,6 +280,7 @@ def test_texts_without_markers_survive_round_trip(name: str, texts: list[str]) -
     assert chat_of(detemplate(render(name, chat[:2])), name=name) == chat[:2]
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     parts=st.lists(

@@ -79,6 +79,7 @@ async def test_health_reports_the_sandbox(client: httpx2.AsyncClient) -> None:
     assert health["sandbox"] in ("namespaces+cgroup", "namespaces", "landlock")
 
 
+@pytest.mark.slow
 async def test_openapi_describes_the_request(client: httpx2.AsyncClient) -> None:
     schema = (await client.get("/openapi.json")).json()
     post = schema["paths"]["/v1/judge"]["post"]

@@ -42,6 +42,7 @@ async def worker_url(random_checkpoint: Path, tmp_path: Path) -> AsyncIterator[s
     engine.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_workers", [1, 2])
 async def test_refused_roles_are_a_400_and_others_are_still_judged(
     worker_url: str, connect: Connect, num_workers: int

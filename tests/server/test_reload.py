@@ -162,6 +162,7 @@ def is_same(one: Judgment, other: Judgment) -> bool:
     )
 
 
+@pytest.mark.slow
 async def test_judgments_of_old_weights_are_not_reused(serve: Callable[..., Any], other: Path) -> None:
     async with serve() as server:
         first = await server.ask()
@@ -176,6 +177,7 @@ async def test_judgments_of_old_weights_are_not_reused(serve: Callable[..., Any]
         assert card["fingerprint"] == first.model_version
 
 
+@pytest.mark.slow
 async def test_reload_needs_admin_key(serve: Callable[..., Any], other: Path) -> None:
     async with serve() as server:
         body = {"checkpoint": str(other)}
@@ -185,6 +187,7 @@ async def test_reload_needs_admin_key(serve: Callable[..., Any], other: Path) ->
         assert server.model.fingerprint == fingerprint(bundled_checkpoint())
 
 
+@pytest.mark.slow
 async def test_server_without_keys_refuses_reload(serve: Callable[..., Any], other: Path) -> None:
     async with serve(guarded=False) as server:
         refused = await server.reload(other)
@@ -268,6 +271,7 @@ async def test_incompatible_checkpoint_is_refused_and_weights_stay(
         assert after.model_version == before.model_version == fingerprint(bundled_checkpoint())
 
 
+@pytest.mark.slow
 async def test_endpoint_is_in_openapi_schema(serve: Callable[..., Any]) -> None:
     async with serve() as server:
         operation = (await server.client.get("/openapi.json")).json()["paths"][RELOAD_PATH]["post"]

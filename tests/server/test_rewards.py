@@ -103,6 +103,7 @@ async def test_items_are_returned_in_order_with_their_ids(speak: Speak) -> None:
     assert answer["counts"]["scored"] == 80
 
 
+@pytest.mark.slow
 async def test_list_with_more_items_than_the_queue_is_judged(connect) -> None:
     service = service_of(says("<score>7</score>"), max_concurrency=1, max_queue=1)
     items = [{"prompt": "p", "response": f"r{i}"} for i in range(5)]

@@ -83,6 +83,7 @@ async def client(rules: Judge, connect: Any) -> AsyncIterator[httpx2.AsyncClient
         yield connected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["pairwise", "listwise", "pointwise"])
 async def test_a_judgment_without_a_model_is_recorded(rules: Judge, connect: Any, tmp_path: Path, mode: str) -> None:
     versions = versions_of(rules, fingerprint="rules", isolation=None)
@@ -117,6 +118,7 @@ async def test_server_of_rules_answers_every_mode(client: httpx2.AsyncClient, mo
     assert (failed["check"], failed["reasons"][0]["row"]["id"]) == ("debt", "A-19")
 
 
+@pytest.mark.slow
 async def test_server_of_rules_lists_its_model_and_refuses_chats(client: httpx2.AsyncClient) -> None:
     models = (await client.get("/v1/models")).json()
     assert models["data"][0]["id"] == "rules-loans"
@@ -128,6 +130,7 @@ async def test_server_of_rules_lists_its_model_and_refuses_chats(client: httpx2.
 CHAT = "<|im_start|>user\nMay they get a loan?<|im_end|>\n<|im_start|>assistant\n{}<|im_end|>\n"
 
 
+@pytest.mark.slow
 async def test_openrlhf_gets_the_score(client: httpx2.AsyncClient) -> None:
     prompt = CHAT.partition("{}")[0]
     queries = [CHAT.format(answer) for answer in (GOOD, BAD)]
@@ -136,11 +139,13 @@ async def test_openrlhf_gets_the_score(client: httpx2.AsyncClient) -> None:
     assert answer["extra_logs"]["judge_failed"] == [0.0, 0.0]
 
 
+@pytest.mark.slow
 async def test_vllm_scoring_gets_the_score(client: httpx2.AsyncClient) -> None:
     answer = await post(client, "/v1/score", {"text_1": "May they get a loan?", "text_2": [GOOD, BAD]})
     assert [row["score"] for row in answer["data"]] == [1.0, 0.5]
 
 
+@pytest.mark.slow
 async def test_slime_and_llamafactory_and_rewardanything_get_the_score(client: httpx2.AsyncClient) -> None:
     assert await post(client, "/rm", {"prompt": "May they get a loan?", "response": GOOD}) == 1.0
     answer = await post(client, "/v1/score/evaluation", {"messages": [CHAT.format(GOOD), CHAT.format(BAD)]})
@@ -150,6 +155,7 @@ async def test_slime_and_llamafactory_and_rewardanything_get_the_score(client: h
     assert found == {"scores": {"good": 5.0, "bad": 3.0}, "best-to-worst": ["good", "bad"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["pointwise", "listwise", "all_pairs"])
 async def test_rules_rerank(client: httpx2.AsyncClient, method: str) -> None:
     responses = [BAD, GOOD, text("A-99", "approve")]
@@ -202,6 +208,7 @@ async def attached(tmp_path: Path) -> AsyncIterator[Judge]:
         yield judge
 
 
+@pytest.mark.slow
 async def test_rules_over_the_evidence_of_a_request(attached: Judge, connect: Any) -> None:
     async with connect(create_app(JudgeService(attached), max_body_bytes=100_000, names=tuple(DIALECTS))) as client:
         answer = await post(client, "/v1/judge", request("rules", BAD, GOOD, evidence=EVIDENCE))

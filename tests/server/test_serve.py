@@ -306,6 +306,7 @@ async def test_judge_option_works_with_format_and_tool(random_checkpoint: Path, 
         assert (await client.post("/v1/judge", json=BODY | {"tools": "on"}, headers=headers)).status_code == 200
 
 
+@pytest.mark.slow
 async def test_only_selected_dialects_are_served(random_checkpoint: Path) -> None:
     settings = ServerSettings(model=random_checkpoint, dialects="slime", records="none", files="none")
     async with open_application(settings) as opened:

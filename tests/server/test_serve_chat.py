@@ -72,6 +72,7 @@ async def served(
 # Every route.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("usage", [USAGE, None], ids=["counts", "no counts"])
 async def test_every_route_answers_with_a_chat_endpoint(
     usage: Mapping[str, Any] | None, connect: Connect, tmp_path: Path
@@ -91,6 +92,7 @@ async def test_every_route_answers_with_a_chat_endpoint(
     assert len(chat.bodies) > 20
 
 
+@pytest.mark.slow
 async def test_a_file_of_requests_is_judged_as_a_batch(connect: Connect, tmp_path: Path) -> None:
     lines = [{"custom_id": str(i), "method": "POST", "url": "/v1/judge", "body": PAIR | {"seed": i}} for i in range(3)]
     sent = "".join(json.dumps(line) + "\n" for line in lines).encode()

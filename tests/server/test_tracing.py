@@ -277,6 +277,7 @@ def worker(random_checkpoint: Path) -> Iterator[Recording]:
     engine.close()
 
 
+@pytest.mark.slow
 async def test_the_engine_receives_the_span_of_its_completion(
     see, worker: Recording, random_checkpoint: Path, listen, connect
 ) -> None:

@@ -71,6 +71,7 @@ async def text_of(pages: httpx2.AsyncClient, path: str, *, status: int = 200) ->
     return answer.text
 
 
+@pytest.mark.slow
 async def test_evals_and_runs_are_listed_with_intervals(tmp_path: Path) -> None:
     async with opened(app_of(tmp_path)) as (client, pages):
         assert "No evals yet" in await text_of(pages, "/ui/evals")
@@ -93,6 +94,7 @@ async def test_evals_and_runs_are_listed_with_intervals(tmp_path: Path) -> None:
         await text_of(pages, "/ui/evals/eval_none", status=404)
 
 
+@pytest.mark.slow
 async def test_a_run_has_the_pages_of_runs(tmp_path: Path) -> None:
     async with opened(app_of(tmp_path)) as (client, pages):
         made = await create(client, EQUAL, LENGTH, name="sums")
@@ -128,6 +130,7 @@ async def test_a_run_has_the_pages_of_runs(tmp_path: Path) -> None:
         await text_of(pages, f"/ui/evals/runs/report/{first.id}", status=404)
 
 
+@pytest.mark.slow
 async def test_a_reader_sees_own_evals_and_with_the_scope_audit_all(tmp_path: Path) -> None:
     database = open_database(str(tmp_path / "records.db"))
     scopes = {"alice": ["judge"], "bob": ["judge"], "carol": ["audit"], "dave": ["reward"]}
@@ -163,6 +166,7 @@ async def test_a_server_without_files_has_no_pages_of_evals(make_service: Any) -
         assert (await client.get("/ui/evals")).status_code == 404
 
 
+@pytest.mark.slow
 async def test_folders_of_unknown_runs_are_removed_at_the_start(tmp_path: Path) -> None:
     left = tmp_path / "evals" / f"evalrun_{'0' * 32}"
     left.mkdir(parents=True)

@@ -113,6 +113,7 @@ def parts_of(stream: str) -> list[dict[str, Any]]:
 # Clients of the API.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("headers", [{"accept": "application/json"}, {"accept": "*/*"}, {}])
 async def test_clients_of_the_api_get_its_paths(serve: Serve, headers: dict[str, str]) -> None:
     async with serve([]) as server:
@@ -168,6 +169,7 @@ async def test_fields_are_added_and_texts_stay(serve: Serve) -> None:
         assert 'name="criteria.1.weight"' in (await server.submit(FIELDS, action="criterion")).text
 
 
+@pytest.mark.slow
 async def test_many_turns_are_cut(serve: Serve) -> None:
     def script(sequence: str) -> str:
         return "<score>7</score>"

@@ -46,6 +46,7 @@ async def scored(judge: Judge, name: str, *, num_items: int = NUM_ITEMS) -> Scor
     return await measure(judge, next(s for s in TEST_SETS if s.name == name), num_items=num_items, seed=SEED)
 
 
+@pytest.mark.slow
 @in_module_loop
 async def test_pairs_are_judged_with_programs(judge: Judge) -> None:
     score = await scored(judge, "pairwise, one instruction", num_items=NUM_ITEMS_FAST)
@@ -86,12 +87,14 @@ async def test_accuracy_drops_to_chance_without_program_outputs(judge: Judge, ch
     assert (await scored(judge, f"listwise of four, {change}")).accuracy < 0.42
 
 
+@pytest.mark.slow
 @in_module_loop
 async def test_programs_are_rare_when_nothing_can_be_computed(judge: Judge) -> None:
     score = await scored(judge, "pairwise, nothing to compute", num_items=NUM_ITEMS_FAST)
     assert score.tool_use_rate < 0.25
 
 
+@pytest.mark.slow
 @in_module_loop
 async def test_long_list_is_judged_in_groups(judge: Judge) -> None:
     responses = ["quiet rivers run, " * 40 for _ in range(26)]

@@ -71,6 +71,7 @@ def vocabulary() -> TrainedVocabulary:
     return TrainedVocabulary(tokenizer_json=tokenizer.to_str(), num_ids=SMALL.vocab_size)
 
 
+@pytest.mark.slow
 def test_a_text_that_is_always_the_same_is_one_token_and_encoding_is_lossless(vocabulary) -> None:
     for text in frozen_texts():
         assert len(vocabulary.encode(text)) == 1, text

@@ -168,6 +168,7 @@ with replacing(Path(sys.argv[1])) as folder:
 """Exits right after the old folder was moved aside."""
 
 
+@pytest.mark.slow
 def test_checkpoint_survives_a_writer_killed_between_its_two_renames(tmp_path: Path) -> None:
     out = tmp_path / "best"
     with replacing(out) as folder:

@@ -19,6 +19,7 @@ from tirjudge_training.synthetic.examples import Mixture, draw_examples, segment
 CODE = Mixture(code=1.0, numeric=0.0, conduct=0.0, toolless=0.0, ties=0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held_out", [False, True])
 async def test_the_recorded_output_is_that_of_the_sandbox(pool: SandboxPool, held_out: bool) -> None:
     for mode in MODEL_MODES:

@@ -42,6 +42,7 @@ def vocabulary() -> TrainedVocabulary:
     return TrainedVocabulary(tokenizer_json=tokenizer.to_str(), num_ids=RECIPE.vocab_size)
 
 
+@pytest.mark.slow
 async def test_prompts_of_training_are_those_of_serving(
     pool: SandboxPool, tmp_path: Path, vocabulary: TrainedVocabulary
 ) -> None:
@@ -90,6 +91,7 @@ async def test_the_recorded_output_is_that_of_the_sandbox(mode: Mode, pool: Sand
             assert segments(example)[1].text == f"\n{result.stdout.strip()}\n```\n", result.error
 
 
+@pytest.mark.slow
 def test_examples_without_evidence_have_a_random_verdict() -> None:
     drawn = draw_examples(Mode.PAIRWISE, rng=Random(7), held_out=False, mixture=MIXTURE)
     without = [one for one in islice(drawn, 1500) if not one.evidence]
@@ -115,6 +117,7 @@ def test_rows_end_after_the_plan_or_the_lookup(vocabulary: TrainedVocabulary) ->
     assert plan.ids == short.ids[:end]
 
 
+@pytest.mark.slow
 def test_a_recipe_has_its_shares_of_rows(vocabulary: TrainedVocabulary) -> None:
     recipe = replace(RECIPE, mode_shares=(0.0, 1.0, 0.0), whole=0.25, plan_alone=0.5, examples_per_shard=400)
     rows = make_shard(recipe, bundled_profile(), vocabulary, 0)

@@ -39,6 +39,7 @@ async def test_unknown_functions_of_a_recipe_are_refused() -> None:
             await open_policy(bundled_checkpoint(), recipe=recipe, stack=stack)
 
 
+@pytest.mark.slow
 async def test_student_and_policy_render_the_same_prompt(pool: SandboxPool, tmp_path: Path) -> None:
     """A student that is shown a different prompt than in serving learns to use tools that it is not offered."""
     checkpoint = tmp_path / "judge"

@@ -283,6 +283,7 @@ def test_plots_of_several_runs_have_axes_and_names(run: Path, tmp_path: Path) ->
     assert "math, pairwise" in (tmp_path / "plots" / "accuracy.svg").read_text()
 
 
+@pytest.mark.slow
 def test_plots_are_reproducible(tmp_path: Path) -> None:
     with MetricsWriter(tmp_path / "short" / "metrics.jsonl") as writer:
         for step in (1, 2):

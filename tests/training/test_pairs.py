@@ -88,6 +88,7 @@ def run_pairs(chat: ChatServer, tmp_path: Path, *more: str) -> Any:
     return CliRunner().invoke(APP, [*arguments, "--slots", "1", *more])
 
 
+@pytest.mark.slow
 def test_answers_become_items_for_every_kind_of_check(tmp_path: Path) -> None:
     write_problems([problem("sum"), DOUBLE, LOWER], tmp_path / "problems.jsonl")
     with serving_chat(scripted_answers()) as chat:
@@ -117,6 +118,7 @@ def test_answers_become_items_for_every_kind_of_check(tmp_path: Path) -> None:
     assert [one.right for one in candidates["code", "double"]].count(True) == 1
 
 
+@pytest.mark.slow
 def test_wrong_responses_of_a_listwise_item_have_different_final_answers(tmp_path: Path) -> None:
     write_problems([problem("sum")], tmp_path / "problems.jsonl")
     with serving_chat(scripted_answers()) as chat:
@@ -195,6 +197,7 @@ def test_cut_answers_are_not_used(tmp_path: Path) -> None:
     assert manifest["rejected"]["pairwise/no_candidates"] == 1
 
 
+@pytest.mark.slow
 def test_busy_endpoint_is_retried_and_a_refused_prompt_is_counted(tmp_path: Path) -> None:
     write_problems([problem("sum"), LOWER], tmp_path / "problems.jsonl")
     busy = [(429, {"retry-after": "0"}, {"error": {"message": "slow down"}})]
@@ -330,6 +333,7 @@ def test_generated_problems_are_distinct_and_their_instructions_can_be_checked()
     assert not follows(json.dumps({"func_name": "kinds", **kinds}), "la la")
 
 
+@pytest.mark.slow
 async def test_answers_are_checked_with_the_check_of_the_problem() -> None:
     answers = tuple(
         CandidateAnswer(text=text) for text in ("It is 42.", r"So \boxed{\frac{84}{2}}", "It is 41.", "I pass.")

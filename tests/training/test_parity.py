@@ -11,6 +11,7 @@ from tests.vllm.judging import Asked
 from tirjudge.types import Completion, Sampling
 
 
+@pytest.mark.slow
 async def test_server_collector_and_harness_agree_on_a_few_rollouts() -> None:
     found = await parity.measure(4, seed=5, temperature=1.6, num_compared=1)
     assert found["rollouts"] == 4

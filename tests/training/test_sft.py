@@ -74,6 +74,7 @@ def drawn(num: int):
     return list(islice(draw_mixed(rng=Random(3), mode_shares=SMALL.mode_shares, mixture=SMALL.mixture), num))
 
 
+@pytest.mark.slow
 def test_fences_and_tags_are_single_tokens_and_encoding_is_lossless(tokenizer) -> None:
     for tag in (*TAGS, END_OF_TURN):
         assert len(tokenizer.encode(tag).ids) == 1, tag
@@ -119,6 +120,7 @@ def test_leftover_rows_are_used_with_the_next_shard(vocabulary) -> None:
     assert len(left) < num_rows / 8
 
 
+@pytest.mark.slow
 def test_steps_contain_every_batch_once_and_have_similar_costs(vocabulary) -> None:
     rows = [row for shard in range(4) for row in make_shard(SMALL, PROFILE, vocabulary, shard)]
     batches, _ = full_batches(rows, batch_tokens=1024)
@@ -146,6 +148,7 @@ def test_shared_prefix_does_not_change_the_states(model, vocabulary) -> None:
     torch.testing.assert_close(nothing_shared, oracle.flatten(0, 1), atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_loss_is_the_cross_entropy_of_model_tokens(model, vocabulary) -> None:
     row = encode_example(drawn(1)[0], vocabulary=vocabulary, profile=PROFILE, whole=True)
     batch = one_batch([row])

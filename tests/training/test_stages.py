@@ -152,6 +152,7 @@ def test_run_with_a_changed_output_is_rejected(tmp_path: Path) -> None:
         run_stages("sample", load_recipe(str(recipe)), out=tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_items_that_failed_sampling_are_counted(tmp_path: Path) -> None:
     recipe = load_recipe(str(written(tmp_path, sampling={"rollouts": 1, "limit": 3, "preset": "paper"})))
     first, _, third = load_data(recipe).train[:3]
@@ -247,6 +248,7 @@ def test_training_and_held_out_items_share_no_prompt(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_single_task_training_is_validated_on_all_tasks() -> None:
     mixed, alone = (
         load_data(load_recipe("tiny-cpu-zero", overrides=["data.synthetic.pairwise=60", *overrides]))

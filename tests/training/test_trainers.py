@@ -30,6 +30,7 @@ def test_trl_runs_stages_that_the_named_trainer_does_not_support() -> None:
     assert (trainer_of(recipe, "rl").name, trainer_of(recipe, "sft").name) == ("verl", "trl")
 
 
+@pytest.mark.slow
 def test_reading_a_recipe_imports_no_heavy_packages() -> None:
     code = """
 import sys

@@ -55,6 +55,7 @@ def model_of(vocabulary: TrainedVocabulary) -> Qwen3ForCausalLM:
     return Qwen3ForCausalLM(model_config(SMALL, vocabulary, context_tokens=2048, eos=END_OF_TURN)).eval()
 
 
+@pytest.mark.slow
 def test_the_loss_counts_all_tokens_of_the_complete_vocabulary(
     complete: TrainedVocabulary, part: TrainedVocabulary, examples
 ) -> None:
@@ -87,6 +88,7 @@ def test_rare_tokens_have_no_row_and_tokens_that_the_model_writes_have_one(part:
         part.row("<|endoftext|>")
 
 
+@pytest.mark.slow
 def test_the_row_of_other_tokens_stays_zero_in_training(part: TrainedVocabulary) -> None:
     recipe = replace(SMALL, num_steps=2, num_workers=1)
     reports: list[StepReport] = []
@@ -101,6 +103,7 @@ def test_the_row_of_other_tokens_stays_zero_in_training(part: TrainedVocabulary)
     assert torch.equal(whole[part.kept[5]], table[OTHER + 6])
 
 
+@pytest.mark.slow
 def test_embeddings_start_as_the_mean_over_the_tokens_of_another_tokenizer(
     complete: TrainedVocabulary, part: TrainedVocabulary
 ) -> None:
@@ -116,6 +119,7 @@ def test_embeddings_start_as_the_mean_over_the_tokens_of_another_tokenizer(
     assert not made[OTHER].any()
 
 
+@pytest.mark.slow
 def test_a_template_is_part_of_the_vocabulary(complete: TrainedVocabulary) -> None:
     assert complete.chat.source == CHATML
     other = replace(complete, template="{{ messages[0].content }}!")

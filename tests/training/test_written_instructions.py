@@ -133,6 +133,7 @@ def test_definitions_are_complete(name: str) -> None:
 # Prompts ------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_values_stand_in_the_prompt(composer: Composer) -> None:
     """Everything that a check needs can be copied from the prompt, or is a number that the prompt says."""
     rng = Random(2)
@@ -235,6 +236,7 @@ def test_held_out_prompts_do_not_vary() -> None:
 # Responses and programs ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODEL_MODES)
 @pytest.mark.parametrize("held_out", [False, True])
 def test_program_finds_the_best_response(mode: Mode, held_out: bool) -> None:

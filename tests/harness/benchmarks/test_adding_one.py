@@ -55,6 +55,7 @@ def install(folder: Path) -> None:
     (record / "entry_points.txt").write_text("\n".join(groups))
 
 
+@pytest.mark.slow
 def test_the_example_package_works(tmp_path: Path) -> None:
     assert set(FILES) == {"tirjudge_quiz.py", "pyproject.toml", "quiz.jsonl"}
     install(tmp_path)

@@ -200,6 +200,7 @@ def test_no_request_shares_six_words_in_a_row_with_the_training_templates_of_the
     assert not [row["request"] for row in ROWS if grams(row["request"]) & of_templates]
 
 
+@pytest.mark.slow
 def test_a_run_judges_each_item_in_its_own_mode_and_is_resumed(random_checkpoint: Path, tmp_path: Path) -> None:
     command = ["bench", "run", "selfcheck", "--out", str(tmp_path), "--model", str(random_checkpoint)]
     command += ["--tools", "off", "--limit", "12", "--json"]

@@ -110,6 +110,7 @@ def sure(sequence: str) -> dict[str, float]:
     return {"5": 0.99} if "<score>" in sequence else {"A": 0.99}
 
 
+@pytest.mark.slow
 def test_a_judge_that_reads_outputs_is_a_tool_using_judge() -> None:
     found = findings(ScriptedEngine(reader_of_outputs, label_probs=sure), "--items", "24", runs_programs=True)
     with_tools, without, removed = (
@@ -124,12 +125,14 @@ def test_a_judge_that_reads_outputs_is_a_tool_using_judge() -> None:
     assert found["conclusion"]["broken"] == []
 
 
+@pytest.mark.slow
 def test_a_judge_that_runs_no_programs_is_used_without_tools() -> None:
     found = findings(ScriptedEngine(oracle, label_probs=sure))
     assert found["conclusion"]["use"] == "no_tools"
     assert "runs a program in 0% of its judgments" in found["conclusion"]["sentence"]
 
 
+@pytest.mark.slow
 def test_a_judge_that_always_names_the_first_response_is_not_usable() -> None:
     found = findings(ScriptedEngine(first_is_best, label_probs=sure))
     # Right in 12 of 24 pairs and 8 of 24 lists, and half right in 12 ties: 26 of 60.
@@ -170,6 +173,7 @@ def test_a_stop_string_that_never_matches_is_broken() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_format_errors_with_tools_only_leave_a_judge_without_tools() -> None:
     def script(sequence: str) -> str:
         return no_tags(sequence) if "```python" in sequence else oracle(sequence)
@@ -256,6 +260,7 @@ def test_a_chat_endpoint_is_examined_and_what_it_does_not_tell_is_null() -> None
     assert {stop["matched"] for stop in found["stops"] if stop["text"] != "```output"} == {6, 33}
 
 
+@pytest.mark.slow
 def test_an_endpoint_without_token_counts_gets_no_invented_ones() -> None:
     with serving_chat(oracle) as chat:
         done = run_command(["doctor", "--chat-url", chat.url, "--chat-model", MODEL, "--items", "12", "--json"])

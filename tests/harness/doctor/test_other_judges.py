@@ -201,6 +201,7 @@ def right_is_higher(messages: list[dict[str, str]]) -> float:
     return 2.5 if BETTER.get(question) == answer else -1.5
 
 
+@pytest.mark.slow
 def test_a_scalar_reward_model_is_examined() -> None:
     done = scalar(vllm_app(right_is_higher), "--json")
     assert done.status == 0, done.stderr

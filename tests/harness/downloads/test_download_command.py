@@ -85,6 +85,7 @@ def test_sizes_are_shown_with_units(num_bytes: int, shown: str) -> None:
     assert shown_size(num_bytes) == shown
 
 
+@pytest.mark.slow
 def test_list_shows_columns_sources_sizes_licenses_and_revisions() -> None:
     found = {one["name"]: one for one in json.loads(run_command(["bench", "list", "--json"]).stdout)}
     assert found["judgebench"]["columns"] == ["pair_id", "source", "question", "response_A", "response_B", "label"]

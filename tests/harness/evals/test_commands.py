@@ -53,6 +53,7 @@ def test_a_run_prints_shares_with_intervals(url: str, eval_id: str, tmp_path: Pa
     assert "3 of 4 rows pass, less than 0.8" in low.stderr
 
 
+@pytest.mark.slow
 def test_runs_are_listed_shown_and_compared(url: str, eval_id: str, tmp_path: Path) -> None:
     for outputs in (["0", "x", "x", "x", "x", "5"], ["0", "1", "2", "3", "4", "y"]):
         assert (
@@ -76,6 +77,7 @@ def test_runs_are_listed_shown_and_compared(url: str, eval_id: str, tmp_path: Pa
     assert float(found["p"]) == 0.375
 
 
+@pytest.mark.slow
 def test_invalid_uses_are_refused(url: str, eval_id: str, tmp_path: Path) -> None:
     data = rows_file(tmp_path, ["0"])
     messages = tmp_path / "messages.json"

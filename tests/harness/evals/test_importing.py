@@ -60,6 +60,7 @@ def check_results(url: str, *, num: int, num_criteria: int) -> None:
     assert passed == [[result["passed"] for result in item["results"]] for item in expected]
 
 
+@pytest.mark.slow
 def test_an_export_is_imported_and_run_again(url: str, tmp_path: Path) -> None:
     files = write_export(tmp_path / "export", num=NUM_ROWS, has_program=False)
     done = run_command("evals", "import", *files, "--url", url)

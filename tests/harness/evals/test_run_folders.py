@@ -169,6 +169,7 @@ def test_hostile_texts_are_kept_as_texts(tmp_path: Path) -> None:
     assert found.responses == (f"{HOSTILE_TEXT}\ufffd\x00",)
 
 
+@pytest.mark.slow
 def test_an_export_of_openai_becomes_run_folders_that_reports_and_pages_read(tmp_path: Path) -> None:
     export = tmp_path / "export"
     export.mkdir()
@@ -209,6 +210,7 @@ def url(judge_with_evals: Any) -> Iterator[str]:
         yield found
 
 
+@pytest.mark.slow
 def test_runs_of_a_server_are_exported_and_compared(url: str, tmp_path: Path) -> None:
     config = {"type": "custom", "item_schema": {"type": "object"}, "include_sample_schema": True}
     with Client(url) as client:

@@ -177,6 +177,7 @@ def test_inspect_shows_the_valid_rows_if_too_many_are_invalid(mine: Path) -> Non
     assert (as_json.status, json.loads(as_json.stdout)["num_bad_rows"]) == (2, 1)
 
 
+@pytest.mark.slow
 def test_ratings_have_rank_agreement(rated: Path, weak: list[str], tmp_path: Path) -> None:
     done = run_command(["bench", "run", "--data", str(rated), *weak, "--json"])
     assert done.status == 0, done.stderr
@@ -242,6 +243,7 @@ def test_models_that_the_rows_name_are_ranked(tmp_path: Path, monkeypatch: pytes
     ]
 
 
+@pytest.mark.slow
 def test_rows_without_a_verdict_are_counted_and_in_no_figure(
     rated: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -332,6 +334,7 @@ def test_the_bundled_judge_on_ratings_with_every_report(rated: Path, tmp_path: P
     assert scores == {5.0: 10.0, 1.0: 1.0, 2.0: 1.0, 4.5: 10.0}
 
 
+@pytest.mark.slow
 def test_shards_of_a_file_are_merged(mine: Path, random_checkpoint: Path, tmp_path: Path) -> None:
     run = ["bench", "run", "--data", str(mine), "--model", str(random_checkpoint), "--tools", "off"]
     for number in (1, 2):

@@ -63,6 +63,7 @@ def exported(path: Path, *, out: Path, rows: Path | None = None) -> EvalLog:
     return read_eval_log(str(out))
 
 
+@pytest.mark.slow
 def test_inspect_reads_samples_scores_and_figures(make_run: MakeRun, rows: Path, tmp_path: Path) -> None:
     path = make_run(PAIRS, data={"sha256": sha256_in(rows)})
     log = exported(path, out=tmp_path / "out" / "run.eval", rows=rows)

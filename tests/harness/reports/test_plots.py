@@ -29,6 +29,7 @@ def runs(make_run: MakeRun) -> list[ScoredRun]:
     ]
 
 
+@pytest.mark.slow
 def test_every_plot_is_written_as_svg_and_png(runs: list[ScoredRun], tmp_path: Path) -> None:
     files = write_plots(runs, out=tmp_path / "plots")
     names = ("accuracy-tokens", "accuracy-seconds", "reliability", "orders")

@@ -82,12 +82,14 @@ def test_runs_are_compared(folder: Path, make_run: MakeRun) -> None:
     assert (rows[0]["difference"], rows[0]["better"], rows[0]["p_holm"]) == (25.0, 1, 1.0)
 
 
+@pytest.mark.slow
 def test_the_plot_command_prints_the_files_it_writes(folder: Path, tmp_path: Path) -> None:
     done = run("plot", folder, "--out", tmp_path / "plots")
     assert set(done.stdout.split()) == {str(path) for path in (tmp_path / "plots").iterdir()}
     assert len(done.stdout.split()) == 8
 
 
+@pytest.mark.slow
 def test_a_run_is_exported(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "run.eval"
     done = run("export", folder, "--out", out, "--no-texts")

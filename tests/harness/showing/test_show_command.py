@@ -79,6 +79,7 @@ async def test_items_have_texts_programs_outputs_and_results(make_run) -> None:
     assert (found["Say red."]["judgments"], found["Say red."]["result"]) == ([], None)
 
 
+@pytest.mark.slow
 async def test_conditions_select_items(make_run) -> None:
     folder = await make_run(both_orders=True)
     assert [one["prompt"] for one in shown(folder, "--wrong")] == ["Say [b]no[/b]."]

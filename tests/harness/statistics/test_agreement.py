@@ -68,6 +68,7 @@ def test_labels_of_different_lengths_and_texts_with_weights_are_refused() -> Non
         agreement_of([1, "good"], [1, 2], weights="quadratic")
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 4)), min_size=1, max_size=30))
 def test_kappa_is_symmetric_and_at_most_1(pairs: list[tuple[int, int]]) -> None:

@@ -144,6 +144,7 @@ def test_an_unbounded_slope_is_none(mark, credits) -> None:
     assert length_of(marks).slope is None
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     st.lists(

@@ -119,6 +119,7 @@ def test_verdicts_on_one_prompt_are_resampled_together() -> None:
     assert 2.2 < widths[0] / widths[1] < 4.2  # the square root of ten is 3.2
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=20)
 @given(st.permutations(range(6)))
 def test_names_and_sides_do_not_matter(order: list[int]) -> None:

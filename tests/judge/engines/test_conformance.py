@@ -120,6 +120,7 @@ async def test_labels_are_read_over_the_full_vocabulary(engine: Engine):
     assert all(logprob < 0 for logprob in logprobs.values())
 
 
+@pytest.mark.slow
 async def test_concurrent_rollouts_do_not_affect_each_other(engine: Engine):
     prompts = [await engine.tokenizer.encode_prompt(f"{PROMPT} {n}") for n in range(24)]
     sampling = Sampling(max_tokens=12, temperature=1.0, seed=5)

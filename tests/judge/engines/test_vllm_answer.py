@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -47,6 +48,7 @@ async def test_ids_that_differ_early_from_the_text_need_few_decode_requests() ->
     assert texts.num_decoded < 40
 
 
+@pytest.mark.slow
 @given(
     ids=st.lists(st.integers(0, len(TOKENS) - 1), min_size=1, max_size=12),
     stop=st.sampled_from(STOPS),

@@ -78,6 +78,7 @@ async def search(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sequ
 # ----------------------------------------------------------------------------------------------------------- the offer
 
 
+@pytest.mark.slow
 @shares_server
 async def test_the_tools_that_are_read_only_are_offered_with_their_signatures(search: Sequence[ToolFunction]) -> None:
     names = ("search", "fetch", "fail", "numbers", "repeat", "from_to")
@@ -92,6 +93,7 @@ async def test_the_tools_that_are_read_only_are_offered_with_their_signatures(se
     assert {each.version for each in search} == {"toy-search 2.1"}
 
 
+@pytest.mark.slow
 async def test_named_tools_are_offered_and_others_are_not(opened: Open) -> None:
     async with opened(search=COMMAND | {"tools": ["delete", "fetch"]}) as functions:
         assert [each.name for each in functions] == ["search.fetch", "search.delete"]
@@ -104,6 +106,7 @@ async def test_allow_writes_offers_all_tools(opened: Open) -> None:
         assert "search.delete" in [each.name for each in functions]
 
 
+@pytest.mark.slow
 async def test_a_tool_that_the_server_does_not_have_is_an_error(opened: Open) -> None:
     with pytest.raises(ValueError, match=r"server 'search': tools: it has no tool 'serach'; it has search, fetch"):
         async with opened(search=COMMAND | {"tools": ["serach"]}):
@@ -497,6 +500,7 @@ def test_a_result_that_does_not_match_is_an_error() -> None:
 # ------------------------------------------------------------------------------------------------------- in a program
 
 
+@pytest.mark.slow
 async def test_a_program_calls_a_server_and_the_call_is_recorded(opened: Open, pool: SandboxPool) -> None:
     program = """\
 pages = search.search("capital France", limit=2)

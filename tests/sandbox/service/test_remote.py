@@ -91,6 +91,7 @@ async def test_files_are_transferred(start_worker: Callable[..., Any]) -> None:
         assert result.files == {"b": b"\x00\xff\x00\xff"}
 
 
+@pytest.mark.slow
 async def test_programs_are_distributed_among_all_workers(start_worker: Callable[..., Any]) -> None:
     workers = [await start_worker(slots=1) for _ in range(2)]
     async with RemoteSandbox([url for url, _ in workers]) as sandbox:
@@ -99,6 +100,7 @@ async def test_programs_are_distributed_among_all_workers(start_worker: Callable
         assert [service.pool.stats().num_programs for _, service in workers] == [4, 4]
 
 
+@pytest.mark.slow
 async def test_a_busy_worker_gets_fewer_programs(start_worker: Callable[..., Any], until: Callable[..., Any]) -> None:
     workers = [await start_worker(slots=1) for _ in range(2)]
     async with RemoteSandbox([url for url, _ in workers]) as sandbox:

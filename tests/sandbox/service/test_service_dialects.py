@@ -84,6 +84,7 @@ async def test_the_return_code_is_the_exit_code(client: httpx2.AsyncClient) -> N
     assert (await run_code(client, "raise SystemExit(0)"))["status"] == "Success"
 
 
+@pytest.mark.slow
 async def test_only_a_timeout_has_no_return_code(client: httpx2.AsyncClient) -> None:
     for code in ("while True: pass", "import time\ntime.sleep(600)"):
         answer = await run_code(client, "print('so far')\n" + code, run_timeout=0.5)

@@ -141,6 +141,7 @@ async def test_a_call_over_its_time_kills_its_candidate(sandbox: RemoteSandbox, 
     await until(lambda: service.pool._candidate_queue.num_idle == 2, at_most_s=5)
 
 
+@pytest.mark.slow
 async def test_long_calls_are_no_wall_time(sandbox: RemoteSandbox) -> None:
     @function
     async def slow() -> int:

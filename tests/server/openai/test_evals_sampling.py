@@ -152,6 +152,7 @@ async def test_a_bound_of_records_of_another_type_is_refused(make_judge, client_
     assert refused.value.param == f"data_source.source.{name}"
 
 
+@pytest.mark.slow
 async def test_tools_and_unknown_models_are_refused_by_name(make_judge, with_models) -> None:
     tool = {"type": "function", "function": {"name": "get_weather", "parameters": {}}}
     search = {"type": "web_search"}

@@ -27,6 +27,7 @@ async def test_the_judge_is_listed_and_retrieved_by_name(make_judge, client_of) 
     assert caught.value.code == "model_not_found"
 
 
+@pytest.mark.slow
 async def test_the_application_has_all_paths(make_judge, tmp_path) -> None:
     app = create_app(make_judge([]), files=tmp_path)
     paths = set(app.openapi()["paths"])

@@ -103,6 +103,7 @@ def explained(database: Path, judgment_id: str, *options: str) -> str:
     return result.output
 
 
+@pytest.mark.slow
 async def test_the_account_shows_claims_rows_rules_stores_and_hashes(
     make_service, connect, sqlite_path, tmp_path
 ) -> None:
@@ -133,6 +134,7 @@ async def test_the_account_shows_claims_rows_rules_stores_and_hashes(
     assert explained(sqlite_path, judgment.id) == page + "\n"
 
 
+@pytest.mark.slow
 async def test_the_command_writes_a_private_file_or_json(make_service, connect, sqlite_path, tmp_path) -> None:
     async with serving(make_service, connect, sqlite_path, tmp_path) as (_, _, client):
         judgment = await judged(client)
@@ -146,6 +148,7 @@ async def test_the_command_writes_a_private_file_or_json(make_service, connect, 
     assert "jdg_none is not on record" in str(result.exception)
 
 
+@pytest.mark.slow
 async def test_claims_and_stores_are_withheld_with_the_responses(make_service, connect, sqlite_path, tmp_path) -> None:
     withheld = frozenset({"request.responses"})
     async with serving(make_service, connect, sqlite_path, tmp_path, withheld=withheld) as (_, records, client):
@@ -160,6 +163,7 @@ async def test_claims_and_stores_are_withheld_with_the_responses(make_service, c
     assert "The programs made no claims." not in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", ["request.evidence", "turns", "calls"])
 async def test_attached_stores_are_erased_with_what_was_read_in_them(
     make_service, connect, sqlite_path, tmp_path, field: str
@@ -195,6 +199,7 @@ async def test_pruned_judgments_and_judgments_without_claims_have_an_account(sto
 # Replays.
 
 
+@pytest.mark.slow
 async def test_queries_run_again_on_the_same_stores(make_service, connect, sqlite_path, tmp_path) -> None:
     async with serving(make_service, connect, sqlite_path, tmp_path) as (_, _, client):
         judgment = await judged(client)
@@ -204,6 +209,7 @@ async def test_queries_run_again_on_the_same_stores(make_service, connect, sqlit
     assert [each["calls_fed_back"] for each in replay["programs"]] == [5, 5]
 
 
+@pytest.mark.slow
 async def test_attached_stores_are_queried_again(make_service, connect, sqlite_path, tmp_path) -> None:
     program = 'print(sql("mine", "SELECT * FROM t"))'
     evidence = [{"name": "mine", "kind": "table", "files": [{"name": "t.csv", "format": "csv", "text": "a\n7\n"}]}]
@@ -213,6 +219,7 @@ async def test_attached_stores_are_queried_again(make_service, connect, sqlite_p
     assert (replay["same"], [each["calls_run_again"] for each in replay["programs"]]) == (True, [1, 1])
 
 
+@pytest.mark.slow
 async def test_a_changed_store_is_refused(make_service, connect, sqlite_path, tmp_path) -> None:
     async with serving(make_service, connect, sqlite_path, tmp_path) as (_, _, client):
         judgment = await judged(client)

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from tirjudge_server.records.group_commit import GroupCommitWriter
 
 
@@ -43,6 +45,7 @@ async def test_the_thread_ends_with_close() -> None:
     assert not threads_named("closed writer")
 
 
+@pytest.mark.slow
 async def test_the_thread_of_a_dropped_store_ends(until: Callable[..., Any]) -> None:
     """As in an application whose shutdown code never runs."""
     store = Store("dropped writer")

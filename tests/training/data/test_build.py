@@ -47,6 +47,7 @@ def built(local: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     return out, build(out, local=local)
 
 
+@pytest.mark.slow
 def test_labeled_sources_yield_the_counts_of_the_mixture(built: tuple[Path, MixtureManifest]) -> None:
     out, manifest = built
     counts = Counter((item.source, item.mode) for item in all_items(out))
@@ -250,6 +251,7 @@ def test_duplicates_and_long_rows_are_counted(tmp_path: Path) -> None:
     assert len(all_items(tmp_path / "out")) == 8
 
 
+@pytest.mark.slow
 def test_sampled_answers_are_compared_by_math_verify_and_become_items(local: Path, tmp_path: Path) -> None:
     names = ("--sources", "math,webinstruct")
     problems = tmp_path / "problems.jsonl"

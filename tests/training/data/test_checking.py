@@ -62,6 +62,7 @@ async def test_exiting_early_is_not_a_pass(pool: SandboxPool) -> None:
         assert await run_tests(f"def f():\n    {body}", tests=tests, pool=pool) == (False,)
 
 
+@pytest.mark.slow
 @in_module_loop
 async def test_endless_loop_fails_its_test_and_all_later_tests(pool: SandboxPool) -> None:
     solution = "def f(n):\n    while n == 1: pass\n    return n"
@@ -84,6 +85,7 @@ async def test_tests_that_the_reference_fails_are_ignored(pool: SandboxPool) -> 
     assert none.reason is Reason.UNVERIFIABLE_ANSWER
 
 
+@pytest.mark.slow
 @in_module_loop
 async def test_equivalent_answers_are_equal(pool: SandboxPool) -> None:
     half = AnswerQuestion(

@@ -100,6 +100,7 @@ def test_boilerplate_is_ignored() -> None:
     assert contaminated([item(LEAKED)], index=index, exempt=index.grams_of([first])) == {"ours/0": "bench"}
 
 
+@pytest.mark.slow
 def test_hashes_are_equal_in_every_process() -> None:
     code = (
         "from tirjudge_training.data.decontamination import index_of\n"

@@ -102,6 +102,7 @@ def test_all_sets_are_measured(rows: Path, tmp_path: Path) -> None:
     assert ran.stderr.startswith("measuring ")
 
 
+@pytest.mark.slow
 def test_one_set_is_measured(rows: Path, tmp_path: Path) -> None:
     out = tmp_path / "figures.json"
     ran = run_command(
@@ -153,6 +154,7 @@ def test_mistakes_have_one_clear_line(options: tuple[str, ...], message: str, ro
     assert message in ran.stderr
 
 
+@pytest.mark.slow
 def test_invalid_rows_are_named(rows: Path, tmp_path: Path) -> None:
     (rows / "ifbench_small.jsonl.gz").write_bytes(gzip.compress(b'{"id": "1", "prompt": "p", "responses": []}\n'))
     ran = run_command("train", "measure", bundled_checkpoint(), "--rows", rows, "--only", "ifbench")
@@ -160,6 +162,7 @@ def test_invalid_rows_are_named(rows: Path, tmp_path: Path) -> None:
     assert "ifbench_small.jsonl.gz: row 1: responses" in " ".join(ran.stderr.split())
 
 
+@pytest.mark.slow
 def test_items_depend_on_the_seed_alone(rows: Path) -> None:
     for name in ("writer", "judgebench", "rmbench"):
         (one,) = sets_named([name])
@@ -168,6 +171,7 @@ def test_items_depend_on_the_seed_alone(rows: Path) -> None:
         assert drawn[0] != drawn[2] or len(drawn[0]) < 2
 
 
+@pytest.mark.slow
 def test_writers_pairs_differ_in_one_check(rows: Path) -> None:
     from tirjudge_training.instructions.responses import holds
 

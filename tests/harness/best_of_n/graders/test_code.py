@@ -86,6 +86,7 @@ async def test_a_printed_forged_report_does_not_pass(grader: CodeGrader) -> None
     assert (await grade_one(grader, forged, ASSERTIONS)).correct is False
 
 
+@pytest.mark.slow
 async def test_main_code_of_a_program_does_not_run(grader: CodeGrader) -> None:
     main = f"{DOUBLE}\nif __name__ == '__main__':\n    raise SystemExit('usage: double X')\n"
     assert (await grade_one(grader, main, ASSERTIONS)).correct

@@ -95,6 +95,7 @@ def test_keywords_are_plain_text() -> None:
     assert following("I like C++ and axb.", one).strict == (True, True)
 
 
+@pytest.mark.slow
 def test_contractions_count_as_two_words_in_capitals() -> None:
     """The Treebank rules split DON'T into DO and N'T."""
     one = instructions(("change_case:capital_word_frequency", {"capital_frequency": 2, "capital_relation": "at least"}))

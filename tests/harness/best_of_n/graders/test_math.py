@@ -37,6 +37,7 @@ def workers() -> set[int]:
     return descendants(os.getpid(), containing="graders.math_worker")
 
 
+@pytest.mark.slow
 async def test_equivalent_answers_are_right(grader: MathGrader) -> None:
     responses = [r"\boxed{0.5}", r"\boxed{\frac{1}{2}}", r"It is $\frac{2}{4}$.", r"\boxed{\frac{1}{3}}", "No idea!"]
     grades = await grader.grade(responses, facts={"answer": r"\frac{1}{2}"})
@@ -62,6 +63,7 @@ async def test_latex_thousands_separators_are_ignored(grader: MathGrader) -> Non
     assert grade.correct
 
 
+@pytest.mark.slow
 async def test_gold_answers_may_be_numbers(grader: MathGrader) -> None:
     (grade,) = await grader.grade([r"\boxed{4.0}"], facts={"answer": 4})
     assert grade.correct

@@ -28,6 +28,7 @@ def exported(*arguments: str | Path) -> list[str]:
     return sorted(file.relative_to(out).as_posix() for file in out.rglob("*.html"))
 
 
+@pytest.mark.slow
 def test_one_run_is_a_report_items_and_lists(make_run: MakeRun, tmp_path: Path) -> None:
     folder = make_run(PAIRS)
     files = exported(folder, tmp_path / "site")
@@ -39,6 +40,7 @@ def test_one_run_is_a_report_items_and_lists(make_run: MakeRun, tmp_path: Path) 
     assert not (folder / "pages.db").exists()
 
 
+@pytest.mark.slow
 def test_all_links_of_an_export_are_files_of_it(make_run: MakeRun, tmp_path: Path) -> None:
     first, second = make_run(PAIRS), make_run([Pair(id=f"p{n}") for n in range(5)], folder="other")
     out = tmp_path / "site"
