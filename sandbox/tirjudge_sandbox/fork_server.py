@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
 import struct
@@ -562,12 +563,21 @@ def _split(descriptor: int, sizes: Mapping[str, int]) -> dict[str, bytes]:
 
 
 async def _readable(descriptor: int, timeout_s: float) -> None:
-    """Wait until a descriptor is readable. Raises TimeoutError (an OSError)."""
+    """Wait until a descriptor is readable. Raises TimeoutError (an OSError).
+
+    If the event loop was blocked for longer than the timeout, the descriptor may have become readable in the meantime. That
+    is no timeout.
+    """
     loop = asyncio.get_running_loop()
     ready = loop.create_future()
     loop.add_reader(descriptor, lambda: ready.done() or ready.set_result(None))
     try:
         async with asyncio.timeout(timeout_s):
             await ready
+    except TimeoutError:
+        now = select.poll()
+        now.register(descriptor, select.POLLIN)
+        if not now.poll(0):
+            raise
     finally:
         loop.remove_reader(descriptor)

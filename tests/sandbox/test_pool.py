@@ -227,12 +227,26 @@ async def test_no_program_is_lost_if_a_slot_dies_before_reading_its_job(level, a
         assert pool.stats().num_lost == 1
 
 
+@pytest.mark.slow
+@pytest.mark.on_host
+async def test_an_interpreter_that_got_ready_while_the_event_loop_was_blocked_is_used(monkeypatch):
+    async with SandboxPool(slots=1, start_s=2.0) as pool:
+        with monkeypatch.context() as patched:
+            patched.setattr("tirjudge_sandbox.pool.RECYCLE_AFTER_PROGRAMS", 1)
+            await pool.run("print(1)")
+        for _ in range(5):
+            await asyncio.sleep(0)  # until the pool waits for the new interpreter
+        time.sleep(5)  # noqa: ASYNC251 - blocks the loop for longer than the timeout
+        await until(lambda: pool.stats().num_recycled)
+        assert (await pool.run("print(2)")).stdout == "2\n"
+
+
 @pytest.mark.on_host
 async def test_a_slot_that_does_not_answer_is_replaced(level, monkeypatch, at_rest):
-    monkeypatch.setattr("tirjudge_sandbox.fork_server.WATCHDOG_S", 0.1)
     async with SandboxPool(slots=1, limits=Limits(wall_s=0.1), level=level) as pool:
         slot, _ = slot_of(await at_rest(slots=1))
         os.kill(slot, signal.SIGSTOP)
+        monkeypatch.setattr("tirjudge_sandbox.fork_server.WATCHDOG_S", 0.1)
         with pytest.raises(SandboxUnavailable, match="no answer"):
             await pool.run("print(1)")
         monkeypatch.undo()
