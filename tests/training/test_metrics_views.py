@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from tirjudge_training.cli import app
 from tirjudge_training.metrics import METRICS, NUM_STEPS, MetricsWriter, read_metrics, series, validations
 from tirjudge_training.plots import STYLE, VALIDATION, draw, plot, read_run, running_mean
 from tirjudge_training.run_folder import StageRecord, State
+from tirjudge_training.stage_report import Reporter
 from tirjudge_training.trackers import open_trackers
 from tirjudge_training.watch import eta_s, frame, look_at, sparkline, watch
 
@@ -370,3 +372,13 @@ def test_error_names_an_unknown_or_missing_tracker(tmp_path: Path, monkeypatch: 
         if name not in sys.modules:
             with pytest.raises(ValueError, match=f"report_to: {name} given, but it is not installed"):
                 open_trackers([name], run=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("resumes", "said"), [(True, "interrupted; run the same command again to resume\n"), (False, "interrupted\n")]
+)
+def test_an_interruption_says_how_to_go_on(resumes: bool, said: str) -> None:
+    output = StringIO()
+    with pytest.raises(KeyboardInterrupt), Reporter(console=Console(file=output, width=20), resumes=resumes):
+        raise KeyboardInterrupt
+    assert output.getvalue() == said

@@ -152,7 +152,7 @@ def evaluate(
     from tirjudge_training.stage_report import Reporter
 
     num_done = count(1)
-    with Reporter(console=Console(stderr=True)) as reporter:
+    with Reporter(console=Console(stderr=True), resumes=False) as reporter:
         scores = evaluate_and_write_card(
             checkpoint,
             num_items=items,
