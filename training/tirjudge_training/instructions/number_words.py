@@ -45,7 +45,7 @@ _ORDINALS = [
     "twelfth",
 ]
 _OTHER_WORDS = {2: ("twice", "both", "pair", "couple", "double"), 3: ("thrice", "trio"), 12: ("dozen",)}
-"""Number -> words with this meaning that are no number words."""
+"""Number -> other words that tell this number, such as "twice"."""
 
 
 def number_word(number: int) -> str:
