@@ -50,6 +50,8 @@ WHAT_NO_SCHEMA_SAYS = {
 `positive_data_acceptance` is not checked for these operations."""
 
 CONFIG = """
+# One body may hold 4,096 items. That is 5 s of judgments on an idle core, and more beside other tests.
+request-timeout = 120
 # A generated deadline may be too short for a judgment; the 504 is documented.
 [checks]
 not_a_server_error.expected-statuses = ["2xx", "3xx", "4xx", 504]
