@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tirjudge.counted import counted
 from tirjudge.types import Mode
 from tirjudge_harness.benchmark_list import list_benchmarks
 from tirjudge_harness.best_of_n.cli import best_of_n
@@ -198,7 +199,7 @@ def merge_shards(
     from tirjudge_harness.merging import merge
 
     num_examples = merge(out, shards=shards)
-    typer.echo(f"{out}: {num_examples} examples of {len(shards)} shards")
+    typer.echo(f"{out}: {counted(num_examples, 'example')} of {counted(len(shards), 'shard')}")
 
 
 app.command("list")(list_benchmarks)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from tirjudge.counted import counted
 from tirjudge.types import TurnRecord
 
 
 def generation_cost(turn: TurnRecord) -> str:
     """Return the tokens and the duration of a turn's text, such as `34 tokens, 1,250 ms`. Empty: not known."""
     num = turn.num_tokens
-    parts = [] if num is None else [f"{num:,} token{'' if num == 1 else 's'}"]
+    parts = [] if num is None else [counted(num, "token")]
     return ", ".join([*parts, *([] if turn.engine_ms is None else [shown_ms(turn.engine_ms)])])
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
+from tirjudge.counted import counted
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import models_of
 from tirjudge_harness.human_labels import HumanLabels, read_labels
@@ -95,10 +96,12 @@ def estimate_table(source: Path, *, labels: Path) -> ReportTable:
             )
         rows.append(_row(quantity, found))
         if num_without:
-            notes.append(f"{quantity.name}: {num_without:,} examples without a verdict count as the mean verdict.")
+            notes.append(
+                f"{quantity.name}: {counted(num_without, 'example')} without a verdict: counted as the mean verdict."
+            )
         notes += _warnings(quantity, verdicts)
     return ReportTable(
-        title=f"{source.name}: {given.num_rows:,} labels of people, {len(judged):,} examples",
+        title=f"{source.name}: {counted(given.num_rows, 'label')} of people, {counted(len(judged), 'example')}",
         columns=COLUMNS,
         rows=tuple(rows),
         notes=(*notes, *_agreement(quantities[0], kind=given.kind), *_READING),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tirjudge.counted import counted
 from tirjudge_harness.items import InputError, as_input_error
 from tirjudge_harness.model_battles import Battles, read_arena, read_battles
 from tirjudge_harness.reports.tables import Column, ReportTable, TableEntry, TableRow, percent_of, row
@@ -77,7 +78,7 @@ def ranking_table(source: Path, *, arena: Path | None) -> ReportTable:
         where = arena if arena is not None else VOTES
         notes.append(f"Not in {where}: {', '.join(people.agreement.missing)}.")
     return ReportTable(
-        title=f"{source.name}: {len(ratings.models)} models",
+        title=f"{source.name}: {counted(len(ratings.models), 'model')}",
         columns=COLUMNS,
         rows=(
             *_models(ratings, {} if people is None else people.scores),

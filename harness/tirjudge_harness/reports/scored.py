@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tirjudge.counted import counted
 from tirjudge_harness.benchmark import Benchmark
 from tirjudge_harness.best_of_n.run import SELECTIONS
 from tirjudge_harness.decisions import JudgedExample
@@ -125,7 +126,7 @@ def score_run(path: Path, *, protocol: str | None = None, with_texts: bool = Tru
         by = find_protocol(protocol or run.manifest.protocol)
         votes = run.manifest.votes
         if by.votes != votes:
-            per_order = f"{by.votes} vote{'s' if by.votes > 1 else ''} per order"
+            per_order = f"{counted(by.votes, 'vote')} per order"
             fitting = "paper, official, single_game or both_orders" if votes == 1 else f"votes={votes}"
             raise ValueError(f"protocol: {by.name} needs {per_order}, but the run has {votes}; give {fitting}")
         evaluation = evaluate(benchmark, run.examples, mode=run.manifest.mode, protocol=by)

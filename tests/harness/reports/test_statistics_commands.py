@@ -124,7 +124,7 @@ def test_a_model_without_a_verdict_has_the_labels_of_people_alone(make_run: Make
     assert found["other wins, %"]["corrected"] == 0
     text = shown("estimate", run, "--labels", given)
     assert "silent wins, %: the judge gave no verdict, so the labels of people count alone." in text
-    assert "m wins, %: 30 examples without a verdict count as the mean verdict." in text
+    assert "m wins, %: 30 examples without a verdict: counted as the mean verdict." in text
 
 
 def test_a_judge_without_any_verdict_is_refused(make_run: MakeRun, tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_scores_give_means_and_their_difference(tmp_path: Path) -> None:
     assert found["score of response 1"]["corrected"] == 1
     assert found["score of response 0 less 1"]["corrected"] == pytest.approx(4.5)
     text = shown("estimate", decisions, "--labels", given)
-    assert "score of response 1: 8 examples without a verdict count as the mean verdict." in text
+    assert "score of response 1: 8 examples without a verdict: counted as the mean verdict." in text
 
 
 def test_models_of_a_run_are_ranked(run: Path) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from tirjudge.counted import counted
 from tirjudge.durable import write_file
 from tirjudge.types import Mode
 from tirjudge_training.data.collecting import CollectionStats, OpenPool, Screen, collect, lazy_pool, sound_problems
@@ -211,7 +212,7 @@ def _manifest(
         PartManifest(
             name=rows.part.name, hub=rows.part.hub, config=rows.part.config, split=rows.part.split,
             revision=rows.part.revision, pinned=rows.part.is_pinned,
-            places=[f"{table.place} ({len(table.rows)} rows)" for table in rows.tables],
+            places=[f"{table.place} ({counted(len(table.rows), 'row')})" for table in rows.tables],
         )
         for rows in parts
     ]  # fmt: skip

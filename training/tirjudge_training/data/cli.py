@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from tirjudge.counted import counted
 from tirjudge.errors import TirjudgeError
 from tirjudge.types import Mode
 from tirjudge_training.data.quality import MAX_CHARS
@@ -202,7 +203,7 @@ def check(
     else:
         console = Console(highlight=False, soft_wrap=True)
         for name, num_items in found.num_items.items():
-            console.print(f"{name}: {num_items} items")
+            console.print(f"{name}: {counted(num_items, 'item')}")
         for problem in found.problems:
             console.print(f"[red]{problem}[/red]" if console.is_terminal else problem, markup=console.is_terminal)
         if not found.problems:
@@ -294,7 +295,7 @@ def _bars() -> Iterator[Callable[[str, SourceManifest, bool], None]]:
             seen = "kept" if was_kept else f"of {found.num_seen:,} of {found.num_rows:,} rows"
             bars.update(tasks[source], completed=num_made, seen=seen)
             if not console.is_terminal and was_kept:
-                _say(f"{source}: kept, {num_made} items")
+                _say(f"{source}: kept, {counted(num_made, 'item')}")
 
         yield on_progress
 
@@ -313,7 +314,7 @@ def _print_manifest(manifest: MixtureManifest, *, out: Path) -> None:
     console = Console()
     console.print(table)
     for name, file in manifest.files.items():
-        console.print(f"{out / name}: {file.num_items} items", highlight=False, soft_wrap=True)
+        console.print(f"{out / name}: {counted(file.num_items, 'item')}", highlight=False, soft_wrap=True)
     unpinned = [name for name, source in manifest.sources.items() if not all(part.pinned for part in source.parts)]
     if unpinned:
         console.print(f"revision not pinned: {', '.join(unpinned)}", highlight=False, soft_wrap=True)

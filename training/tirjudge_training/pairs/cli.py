@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from tirjudge.counted import counted
 from tirjudge.errors import EngineUnavailable, TirjudgeError
 from tirjudge.types import MODEL_MODES, Mode
 from tirjudge_training.data.problems import TrainingProblem, read_problems
@@ -126,7 +127,7 @@ def _print_summary(made: Made, *, out: Path) -> None:
         typer.echo(f"{name:32} {count:8,} items")
     for name, count in made.manifest["rejected"].items():
         typer.echo(f"{name:32} {count:8,} rejected")
-    typer.echo(f"{len(made.items):,} items: {out / 'items.parquet'}")
+    typer.echo(f"{counted(len(made.items), 'item')}: {out / 'items.parquet'}")
 
 
 def _end(message: str, *, status: int) -> None:
