@@ -130,6 +130,25 @@ def test_definitions_are_complete(name: str) -> None:
     call(text, *arguments.get(name, ("x",) if one_text else ()))
 
 
+@pytest.mark.parametrize(
+    ("expression", "is_met"),
+    [
+        ('paragraph_first(r, 1, "first")', True),
+        ('paragraph_first(r, 2, "first")', False),
+        ('paragraph_first(r, 1, "First", "Then", "Last")', True),
+        ('paragraph_first(r, 2, "Then", "Last")', True),
+        ('paragraph_first(r, 1, "First", "Last")', False),
+        ('paragraph_first(r, 2, "Then", "Last", "Never")', False),
+        ('paragraph_first(r, 1, "First, we")', True),
+        ('paragraph_first(r, 0, "First")', False),
+        ('paragraph_first(r, 4, "Last")', False),
+    ],
+)
+def test_paragraphs_start_with_words(expression: str, is_met: bool) -> None:
+    text = 'First, we look.\n\n"Then" we wait.\n \nLast: we leave.'
+    assert holds(expression, text, prompt="") is is_met
+
+
 # Prompts ------------------------------------------------------------------------------------------------------------------
 
 

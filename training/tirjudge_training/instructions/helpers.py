@@ -126,10 +126,10 @@ def last_word(r, w):
     x = tokens(r)
     return bool(x) and x[-1].lower() == w.lower()
 
-def paragraph_first(r, n, w):
-    x = split_paragraphs(r)
-    y = tokens(x[n - 1]) if 0 < n <= len(x) else []
-    return bool(y) and y[0].lower() == w.lower()
+def paragraph_first(r, n, *ws):
+    x = [tokens(y.lower()) for y in split_paragraphs(r)[n - 1 :]] if n > 0 else []
+    y = [tokens(w.lower()) for w in ws]
+    return len(x) >= len(y) and all(a[: len(b)] == b for a, b in zip(x, y))
 
 def first_sentence(r, w):
     return any(w.lower() in x.lower() for x in split_sentences(r)[:1])

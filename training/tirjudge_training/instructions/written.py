@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tirjudge_training.instructions.notation import Check, parse_checks
 
-TRAINING_WRITERS = ("ada", "bo", "cleo", "eve", "fay", "gus", "hana", "ivo", "jo", "kim", "lou")
+TRAINING_WRITERS = ("ada", "bo", "cleo", "eve", "fay", "gus", "hana", "ivo", "jo", "kim", "lou", "mia", "ned")
 HELD_OUT_WRITERS = ("dov",)
 """Writers whose texts are for evaluation only."""
 
