@@ -112,7 +112,8 @@ Engines = Annotated[
     typer.Option(
         "--engine",
         envvar="TIRJUDGE_ENGINE",
-        help="URL of a vLLM server that runs the model; repeatable. --model then names the folder of its profile.",
+        help="URL of a vLLM server that runs the model; repeatable. --model then names the checkpoint folder with the "
+        "judge's profile. Default: the folder that the server names, if this machine has it.",
     ),
 ]
 EnginesFile = Annotated[

@@ -300,7 +300,7 @@ async def serve_worker(
         print(f"tirjudge worker is ready at {url_of(bound)} (model {name})", flush=True)
 
     try:
-        app = create_worker(engine, name=name, api_key=api_key, hosts=hosts)
+        app = create_worker(engine, name=name, root=folder.resolve(), api_key=api_key, hosts=hosts)
         await serve_app(app, bound=bound, grace_s=grace_s, on_start=announce, on_stop=lambda: None)
     finally:
         engine.close()

@@ -10,6 +10,7 @@ import itertools
 import time
 import uuid
 from http import HTTPStatus
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import FastAPI, Header, Request
@@ -142,13 +143,19 @@ class DetokenizeRequest(_Body):
 
 
 def create_worker(
-    engine: EmbeddedEngine, *, name: str, api_key: str | None = None, hosts: AllowedHosts | None = None
+    engine: EmbeddedEngine,
+    *,
+    name: str,
+    root: Path | None = None,
+    api_key: str | None = None,
+    hosts: AllowedHosts | None = None,
 ) -> FastAPI:
     """Create the worker's application. The caller closes the engine.
 
     Args:
         engine: generates the completions.
         name: name of the model, in requests and in `/v1/models`.
+        root: folder of the weights, for `/v1/models`. Clients on this machine read the profile of the judge there.
         api_key: API key for all endpoints except `/health` and `/metrics`; None: no key is needed.
         hosts: host names by which callers may reach the worker; None: any.
     """
@@ -158,7 +165,7 @@ def create_worker(
     app.add_middleware(Keys, keys=() if api_key is None else (api_key,), open_paths=("/health", "/metrics"))
     for kind in (Refused, PromptTooLong, EngineUnavailable, ClientDisconnect, HTTPException):
         app.add_exception_handler(kind, _error_response)
-    endpoints = WorkerEndpoints(engine, name=name)
+    endpoints = WorkerEndpoints(engine, name=name, root=name if root is None else str(root))
     app.post("/v1/completions")(endpoints.completions)
     app.post("/tokenize")(endpoints.tokenize)
     app.post("/detokenize")(endpoints.detokenize)
@@ -175,11 +182,13 @@ class WorkerEndpoints:
     Args:
         engine: generates the completions.
         name: name of the model.
+        root: name or folder of the weights.
     """
 
-    def __init__(self, engine: EmbeddedEngine, *, name: str) -> None:
+    def __init__(self, engine: EmbeddedEngine, *, name: str, root: str) -> None:
         self._engine = engine
         self._name = name
+        self._root = root
         self._num_prompt_tokens = self._num_cached_tokens = self._num_generated_tokens = 0  # since the start
 
     async def completions(self, request: Request, x_session_id: Annotated[str | None, Header()] = None) -> Response:
@@ -239,7 +248,7 @@ class WorkerEndpoints:
 
     async def models(self) -> dict[str, Any]:
         """Return the model and its context length, in vLLM's format."""
-        model = {"id": self._name, "object": "model", "owned_by": "tirjudge", "root": self._name, "parent": None}
+        model = {"id": self._name, "object": "model", "owned_by": "tirjudge", "root": self._root, "parent": None}
         return {"object": "list", "data": [{**model, "max_model_len": self._engine.context_tokens}]}
 
     async def health(self) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -14,9 +15,13 @@ import typer
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from typer.testing import CliRunner
 
+from tests.servers import serve_async
 from tirjudge.engines.checkpoint import Qwen3Config
 from tirjudge.engines.embedded import EmbeddedEngine, Qwen3
 from tirjudge.engines.tokenization import LocalTokenizer
+from tirjudge.model import EngineOptions, checkpoint_folder
+from tirjudge.opening import open_model
+from tirjudge.profile import Profile, load_profile
 from tirjudge_server.cli import worker
 from tirjudge_server.worker import create_worker
 from tirjudge_web.binding import OpenBind
@@ -264,3 +269,28 @@ def test_worker_on_public_address_needs_key(monkeypatch, host: str, key: list[st
     assert isinstance(result.exception, OpenBind)
     assert "--api-key" in str(result.exception)
     assert "--insecure-open" in str(result.exception)
+
+
+async def test_a_client_reads_the_profile_in_the_folder_that_the_worker_names(tmp_path: Path) -> None:
+    folder = checkpoint_folder(None)
+    engine = EmbeddedEngine.load(folder)
+    found = []
+    try:
+        for root in (folder, tmp_path, None):
+            async with (
+                serve_async(create_worker(engine, name="judge", root=root)) as url,
+                open_model(f"vllm:{url}") as model,
+            ):
+                found.append((model.profile.name, model.profile.response_chars))
+            # A folder that the caller gives has priority.
+            async with (
+                serve_async(create_worker(engine, name="judge", root=root)) as url,
+                open_model(f"vllm:{url}", options=EngineOptions(profile=folder)) as model,
+            ):
+                assert model.profile.name == load_profile(folder).name
+    finally:
+        engine.close()
+    plain = Profile(name="judge")
+    served = load_profile(folder)
+    assert found == [(served.name, served.response_chars), *[("judge", plain.response_chars)] * 2]
+    assert served.response_chars != plain.response_chars

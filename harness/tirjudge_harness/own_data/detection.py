@@ -66,10 +66,10 @@ REFERENCES = ("reference", "reference_answer", "gold", "gold_answer", "ground_tr
 
 _NUMBERED = re.compile(
     r"(response|answer|completion|output|assistant|candidate|reply|generation|conversation|text|model_output|solution|"
-    r"summary|translation|option|human_ref|model|)_?([a-h]|[0-9])"
+    r"summary|translation|option|human_ref|model|)_?(?:v|version_?)?([a-h]|[0-9])"
 )
 _NUMBERED_FIRST = re.compile(r"(?:model_|assistant_)?([a-h]|[0-9])_(response|answer|completion|output|reply)")
-"""Normalized names of one response of several, such as `response_a`, `answer1`, `model_b_response`."""
+"""Normalized names of one response of several, such as `response_a`, `answer1`, `answer_v1`, `model_b_response`."""
 
 _RATER = re.compile(r"(rater|annotator|labeler)_?(?:[a-h]|[0-9]{1,2})")
 """Normalized names of the label of one rater of several. `label_1` and `score_a` can also be about one response."""

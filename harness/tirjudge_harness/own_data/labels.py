@@ -139,6 +139,9 @@ def _index_of(value: str, *, names: Mapping[str, int], num_responses: int) -> in
         own = ord(tail) - ord("a")
     if own is None and head in _BEFORE:
         own = next((index for name, index in names.items() if name.rpartition("_")[2] == tail), None)
+    if own is None and not word.isdecimal():  # `v1` for the column `answer_v1`
+        ended = [index for name, index in names.items() if name.endswith(f"_{word}")]
+        own = ended[0] if word and len(ended) == 1 else None
     return own if own is not None and own < num_responses else None
 
 

@@ -5,6 +5,7 @@ The options name columns of the file by a guess from their order and values. The
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
@@ -12,12 +13,15 @@ from shlex import quote
 from tirjudge.types import label_of
 from tirjudge_harness.benchmark import Row
 from tirjudge_harness.own_data.labels import label_value, meanings_of, plain, rating_of
+from tirjudge_harness.own_data.mapping import TIE
 
 MAX_LABELS = 6
 """Maximum number of label values in an example."""
 
 UNKNOWN = "?"
 """Meaning of a label value that the user has to fill in."""
+
+_ID = re.compile(r"(?=\D{0,64}\d)\S{1,64}")
 
 
 def missing(roles: Mapping[str, bool]) -> str:
@@ -44,13 +48,15 @@ def example_options(
         responses: the columns of the responses, if they were found.
         label: the column of the label, if it was found. None: it was not, or it is not needed.
     """
-    free = list(columns)
+    free = [column for column in columns if not _are_ids(rows, column)]
     options: list[str] = []
     num_texts = (not roles["prompt"]) + 2 * (not roles["responses"])
     if len(free) < num_texts + (not roles["label"]):
         return ""
-    likely = None if roles["label"] else _likely_label(rows, free)
-    texts = [column for column in free if column != likely and not _are_numbers(rows, column)][:num_texts]
+    likely = None if roles["label"] else _likely_label(rows, free, responses=responses or _alike(free))
+    texts = [column for column in free if column != likely and not _are_numbers(rows, column)]
+    alike = [] if roles["responses"] else [column for column in _alike(free) if column in texts]
+    texts = [*[column for column in texts if column not in alike][: num_texts - len(alike)], *alike][:num_texts]
     if len(texts) < num_texts:
         return ""
     if not roles["prompt"]:
@@ -60,13 +66,43 @@ def example_options(
         options.append(f"--label-column {quote(likely)}")
     if (named := likely or label) is not None:
         options += _label_values(rows, named, responses=texts or responses)
-    return " ".join(options)
+    is_open = any(option.endswith(f"={UNKNOWN}'") for option in options)
+    return " ".join(options) + (f" (with A, B or {TIE} in place of {UNKNOWN})" if is_open else "")
 
 
-def _likely_label(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    """Return the column with the fewest different values, but more than one. Of several, return the last one."""
+def _alike(columns: Sequence[str]) -> list[str]:
+    """Return the first two columns whose names differ only in the letter or digit at the end. Empty: there are none."""
+    groups: dict[str, list[str]] = {}
+    for column in columns:
+        name = plain(column)
+        if name[-1:] in "abcdefgh0123456789":
+            name = name[:-1].removesuffix("version").removesuffix("v").rstrip("_")
+        groups.setdefault(name, []).append(column)
+    return next((group[:2] for name, group in groups.items() if name and len(group) > 1), [])
+
+
+def _likely_label(rows: Sequence[Row], columns: Sequence[str], *, responses: Sequence[str]) -> str:
+    """Return the column whose values most often name a response. Of several, return the one with the fewest different values,
+    but more than one, and of these the last one."""
     numbers = {column: len({str(row.get(column)) for row in rows}) for column in columns}
-    return min(reversed(columns), key=lambda column: (numbers[column] == 1, numbers[column]))
+    named = {column: _num_named(rows, column, responses=responses) for column in columns}
+    return min(reversed(columns), key=lambda column: (-named[column], numbers[column] == 1, numbers[column]))
+
+
+def _num_named(rows: Sequence[Row], column: str, *, responses: Sequence[str]) -> int:
+    """Return in how many rows the value of a column names a response."""
+    try:
+        counted = Counter(value for row in rows if (value := label_value(row.get(column))) is not None)
+    except ValueError:
+        return 0
+    known = meanings_of(counted, columns=responses, num_responses=len(responses), label_column=column, given={})
+    return sum(num for value, num in counted.items() if value in known)
+
+
+def _are_ids(rows: Sequence[Row], column: str) -> bool:
+    """Whether a column has another short word with a digit in each of three or more rows."""
+    values = [str(row.get(column)) for row in rows]
+    return len(set(values)) == len(values) > 2 and all(map(_ID.fullmatch, values))
 
 
 def _are_numbers(rows: Sequence[Row], column: str) -> bool:

@@ -72,6 +72,14 @@ class ServedModel:
     """Name of the model in requests."""
     context_tokens: int
     """`max_model_len`: maximum length of prompt and completion together."""
+    root: str | None = None
+    """Name or folder of the weights, as the server was started with. None: not known."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the weights, if it is a checkpoint of a judge on this machine."""
+        folder = None if self.root is None else Path(self.root)
+        return folder if folder is not None and folder.is_absolute() and (folder / "judge.json").is_file() else None
 
 
 class VLLMEngine(BaseEngine):
@@ -121,7 +129,7 @@ class VLLMEngine(BaseEngine):
         await self._server.get("/health")
         if not self._version_checked:
             await self._check_version()
-        return await self._find_model()
+        return await self.served_model()
 
     async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
         """Generate one turn. Cancelling the caller closes the connection, and the server aborts the request.
@@ -131,7 +139,7 @@ class VLLMEngine(BaseEngine):
             EngineUnavailable: the server cannot be reached, failed, or did not return a completion.
             CheckpointError: the server does not serve the requested model.
         """
-        served = self._served or await self._find_model()
+        served = self._served or await self.served_model()
         room = served.context_tokens - len(token_ids)
         if room <= 0:
             raise PromptTooLong(
@@ -206,11 +214,17 @@ class VLLMEngine(BaseEngine):
         if isinstance(found, str) and not is_tested(found):
             logger.warning("%s runs vLLM %.40s; tirjudge was tested with vLLM %s", self._server.url, found, TESTED)
 
-    async def _find_model(self) -> ServedModel:
+    async def served_model(self) -> ServedModel:
+        """Ask the server for the model to use.
+
+        Raises:
+            EngineUnavailable: the server cannot be reached.
+            CheckpointError: the server does not serve the requested model.
+        """
         answer = await self._server.get("/v1/models")
         with reading_answer(f"{self._server.url}/v1/models"):
             served = [
-                ServedModel(name=model["id"], context_tokens=model["max_model_len"])
+                ServedModel(name=model["id"], context_tokens=model["max_model_len"], root=_text_of(model.get("root")))
                 for model in answer["data"]
                 if model["max_model_len"] is not None  # None: an adapter, not a model
             ]
@@ -219,6 +233,10 @@ class VLLMEngine(BaseEngine):
             names = ", ".join(model.name for model in served) or "nothing"
             raise CheckpointError(f"{self._server.url} serves {names}, not the requested {self._model or 'model'!r}")
         return self._served
+
+
+def _text_of(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _completion_body(
@@ -396,18 +414,36 @@ def _control_tokens_in(info: Any) -> ControlTokens | None:
     return ControlTokens.of(special, tags=tags | unflagged)
 
 
+async def _served_folder(urls: Sequence[str], *, key: str | None) -> Path | None:
+    """Return the checkpoint folder that the first server with an answer serves, if this machine has it.
+
+    Raises:
+        EngineUnavailable, CheckpointError: the only server does not answer, or serves no model.
+    """
+    for url in urls:
+        engine = VLLMEngine(url, api_key=key)
+        try:
+            return (await engine.served_model()).folder
+        except (EngineUnavailable, CheckpointError):
+            if len(urls) == 1:
+                raise
+        finally:
+            await engine.aclose()
+    return None
+
+
 @asynccontextmanager
 async def _open(address: str, options: EngineOptions) -> AsyncIterator[Model]:
     """Open one server or several servers of the same model: `URL[,URL]`, or the URLs from `options.urls`."""
     from tirjudge.engines.fleet import FleetEngine
 
-    folder = options.profile
+    urls = [url for url in address.split(",") if url]
+    folder = options.profile or await _served_folder(urls, key=options.key)
     wanted = (
         None if folder is None else load_profile(checkpoint_folder(folder)).rendered_with(options.chat_template_kwargs)
     )
     kwargs = options.chat_template_kwargs if wanted is None else wanted.chat_template_kwargs
     connect = partial(VLLMEngine, api_key=options.key, chat_template_kwargs=kwargs)
-    urls = [url for url in address.split(",") if url]
     if options.urls is not None:
         engine = FleetEngine(options.urls, connect=connect, on_hung=options.on_hung, wait_s=options.wait_s)
     elif len(urls) > 1:

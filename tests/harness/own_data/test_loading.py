@@ -185,6 +185,36 @@ def test_all_missing_columns_are_named_at_once_with_the_options_to_add(load: Loa
     assert [one.outline.correct for one in own.examples] == [(0,), (), (0,)]
 
 
+TICKETS = [
+    {
+        "ticket": f"T-{i}",
+        "Kunde": f"Frage {i}?",
+        "Text v1": f"ja {i}",
+        "Text v2": f"nein {i}",
+        "who": who,
+        "notes": note,
+    }
+    for i, (who, note) in enumerate([("v1", "ok"), ("equal", "ok"), ("v2", "")])
+]
+
+
+def test_guessed_columns_are_neither_ids_nor_notes_and_a_pair_of_names_is_one_of_responses(load: Load) -> None:
+    with pytest.raises(InputError, match="example --prompt-column Kunde --label-column who") as caught:
+        load(TICKETS)
+    assert "label-value" not in str(caught.value)
+    own = load(TICKETS, prompt=("Kunde",), labels=("who",))
+    assert own.columns.responses == ("Text v1", "Text v2")
+    assert [one.outline.correct for one in own.examples] == [(0,), (), (1,)]
+    others = [
+        {{"Text v1": "old", "Text v2": "new"}.get(name, name): cell for name, cell in row.items()} for row in TICKETS
+    ]
+    values = r"--label-value 'v1=\?' --label-value 'v2=\?' \(with A, B or tie in place of \?\)"
+    with pytest.raises(
+        InputError, match=f"--prompt-column Kunde --response-column old .* new --label-column who {values}"
+    ):
+        load(others)
+
+
 @pytest.mark.parametrize(
     ("columns", "says"),
     [
