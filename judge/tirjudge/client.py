@@ -32,6 +32,7 @@ from urllib.parse import quote
 import httpx2
 from pydantic import BaseModel
 
+from tirjudge.http import DEFAULT_URL
 from tirjudge.http.exchange import (
     KEEPALIVE_S,
     HTTPExchange,
@@ -67,6 +68,9 @@ __all__ = ["AsyncClient", "Client", "FormFile", "RequestRefused", "ServerUnavail
 
 Answer = TypeVar("Answer", bound=BaseModel)
 
+AskedJudgment = JudgeRequest | Mapping[str, Any]
+"""A request, or its fields."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormFile:
@@ -85,7 +89,7 @@ class _Connection:
 
     def __init__(
         self,
-        base_url: str,
+        base_url: str = DEFAULT_URL,
         *,
         api_key: str | None = None,
         timeout_s: float = 600.0,
@@ -125,7 +129,7 @@ class Client(_Connection):
     """Blocking client of one server. Use it as a context manager, or call `close`.
 
     Args:
-        base_url: URL of the server, such as `http://127.0.0.1:8400`.
+        base_url: URL of the server. Default: where `tirjudge serve` listens on this machine.
         api_key: API key. None: the server requires none.
         timeout_s: maximum time to wait for an answer, in seconds, including the server's queue.
         max_attempts: maximum number of attempts per request.
@@ -151,11 +155,19 @@ class Client(_Connection):
         """Close all connections."""
         self._http.close()
 
-    def judge(self, request: JudgeRequest, *, deadline_s: float | None = None) -> Judgment:
-        """Judge one request and return the judgment."""
+    def judge(self, request: AskedJudgment, *, deadline_s: float | None = None) -> Judgment:
+        """Judge one request and return the judgment.
+
+        Args:
+            request: the request, or a mapping with its fields, such as `{"mode": "pairwise", "prompt": ...}`.
+            deadline_s: time limit for the answer in seconds. None: no limit.
+
+        Raises:
+            ValueError: the fields are not those of a request.
+        """
         return self._post(JUDGE_PATH, _without_stream(request), answer=Judgment, deadline_s=deadline_s)
 
-    def stream(self, request: JudgeRequest, *, deadline_s: float | None = None) -> Iterator[Event]:
+    def stream(self, request: AskedJudgment, *, deadline_s: float | None = None) -> Iterator[Event]:
         """Judge one request and yield its events as they happen. The last event is the `Judgment`.
 
         An interrupted stream raises `ServerUnavailable` and is not retried, because its events have already been
@@ -171,7 +183,7 @@ class Client(_Connection):
         raise exchange.cut_off()
 
     def judge_batch(
-        self, requests: Sequence[JudgeRequest], *, deadline_s: float | None = None
+        self, requests: Sequence[AskedJudgment], *, deadline_s: float | None = None
     ) -> list[Judgment | Problem]:
         """Judge many requests in one HTTP request and return one result per request, in order.
 
@@ -285,11 +297,11 @@ class AsyncClient(_Connection):
         """Close all connections."""
         await self._http.aclose()
 
-    async def judge(self, request: JudgeRequest, *, deadline_s: float | None = None) -> Judgment:
+    async def judge(self, request: AskedJudgment, *, deadline_s: float | None = None) -> Judgment:
         """Judge one request and return the judgment. See `Client.judge`."""
         return await self._post(JUDGE_PATH, _without_stream(request), answer=Judgment, deadline_s=deadline_s)
 
-    async def stream(self, request: JudgeRequest, *, deadline_s: float | None = None) -> AsyncIterator[Event]:
+    async def stream(self, request: AskedJudgment, *, deadline_s: float | None = None) -> AsyncIterator[Event]:
         """Judge one request and yield its events as they happen. See `Client.stream`."""
         exchange = self._exchange(deadline_s=deadline_s)
         async with self._opened(exchange, JUDGE_PATH, content=_streamed(request)) as response:
@@ -302,7 +314,7 @@ class AsyncClient(_Connection):
         raise exchange.cut_off()
 
     async def judge_batch(
-        self, requests: Sequence[JudgeRequest], *, deadline_s: float | None = None
+        self, requests: Sequence[AskedJudgment], *, deadline_s: float | None = None
     ) -> list[Judgment | Problem]:
         """Judge many requests in one HTTP request; one result per request, in order. See `Client.judge_batch`."""
         answer = await self._post(BATCH_PATH, _batch(requests), answer=JudgmentBatchAnswer, deadline_s=deadline_s)
@@ -382,21 +394,24 @@ class AsyncClient(_Connection):
 
 @contextmanager
 def _is_url(base_url: str) -> Iterator[None]:
+    if not base_url.lower().startswith(("http://", "https://")):
+        raise ServerUnavailable(f"{base_url} is not a URL of a server; give one such as {DEFAULT_URL}")
     try:
         yield
     except httpx2.InvalidURL as error:
         raise ServerUnavailable(f"{base_url} is not a URL: {error}") from error
 
 
-def _without_stream(request: JudgeRequest) -> JudgeRequest:
-    return request.model_copy(update={"stream": False})
+def _without_stream(request: AskedJudgment) -> JudgeRequest:
+    return JudgeRequest.model_validate(request).model_copy(update={"stream": False})
 
 
-def _streamed(request: JudgeRequest) -> str:
-    return request.model_copy(update={"stream": True}).model_dump_json(exclude_unset=True)
+def _streamed(request: AskedJudgment) -> str:
+    asked = JudgeRequest.model_validate(request).model_copy(update={"stream": True})
+    return asked.model_dump_json(exclude_unset=True)
 
 
-def _batch(requests: Sequence[JudgeRequest]) -> JudgmentBatchRequest:
+def _batch(requests: Sequence[AskedJudgment]) -> JudgmentBatchRequest:
     return JudgmentBatchRequest(
         requests=[_without_stream(request).model_dump(mode="json", exclude_unset=True) for request in requests]
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
@@ -277,9 +278,34 @@ async def test_an_error_page_of_another_server_is_shown_in_one_line(call: Call, 
 
 
 @pytest.mark.parametrize("client", [Client, AsyncClient])
-def test_an_invalid_url_raises_server_unavailable(client: type[Client] | type[AsyncClient]) -> None:
-    with pytest.raises(ServerUnavailable, match="http://judge:port is not a URL"):
-        client("http://judge:port")
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("http://judge:port", "http://judge:port is not a URL"),
+        ("localhost:8400", "localhost:8400 is not a URL of a server; give one such as http://"),
+        ("", "is not a URL of a server"),
+    ],
+)
+def test_an_invalid_url_raises_server_unavailable(
+    client: type[Client] | type[AsyncClient], url: str, says: str
+) -> None:
+    with pytest.raises(ServerUnavailable, match=says):
+        client(url)
+
+
+@pytest.mark.parametrize("client", [Client, AsyncClient])
+def test_the_default_server_is_the_one_that_serve_starts(client: type[Client] | type[AsyncClient]) -> None:
+    assert client().base_url == "http://127.0.0.1:8400"
+
+
+async def test_the_fields_of_a_request_are_a_request(call: Call, server: Server) -> None:
+    server.answers = [httpx2.Response(200, content=JUDGMENT.model_dump_json()) for _ in range(2)]
+    fields = {"mode": "pairwise", "prompt": "p", "responses": ["a", "b"]}
+    assert await call("judge", fields) == await call("judge", JudgeRequest.model_validate(fields))
+    one, other = (json.loads(request.content) for request in server.seen)
+    assert one == other
+    with pytest.raises(ValueError, match="responses"):
+        await call("judge", {"mode": "pairwise", "prompt": "p"})
 
 
 def test_request_refused_can_be_pickled() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tirjudge.http import DEFAULT_URL
 from tirjudge_harness.options import ApiKey, AsJson
 from tirjudge_harness.reports.cli import TableFormat, write_tables
 from tirjudge_harness.reports.formats import ReportFormat
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Run evals of OpenAI's Evals API on a tirjudge server."
 )
-
-DEFAULT_URL = "http://127.0.0.1:8400"
 
 ServerUrl = Annotated[str, typer.Option("--url", envvar="TIRJUDGE_URL", help="URL of the server.")]
 EvalId = Annotated[str, typer.Argument(metavar="EVAL", help="Id of the eval.")]

@@ -107,7 +107,10 @@ class ItemFilter:
         """
         known = {one.id for one in items}
         if missing := [id for id in self.ids if id not in known]:
-            raise InputError(f"--id: {source} has no item {missing[0]!r}; an id looks like {next(iter(known), '')!r}")
+            raise InputError(
+                f"--id: {source} has no item {missing[0]!r}; an id looks like {next(iter(known), '')!r} (the "
+                "column of --id-column, or a hash of the texts)"
+            )
         subsets = sorted({one.subset for one in items if one.subset})
         if self.subset is not None and self.subset not in subsets:
             raise InputError(
@@ -193,7 +196,13 @@ def _of_example(
 
 
 def _of_output(path: Path, *, data: Path | None) -> list[ShownItem]:
-    records = parse_lines(whole_lines(path), model=OutputRecord, path=path)
+    lines = whole_lines(path)
+    if lines and not lines[0].lstrip().startswith(b"{"):
+        raise InputError(
+            f"{path}: not a run and not an output of `tirjudge judge`; give the folder of a run, or judge the file first: "
+            "tirjudge judge FILE --out OUTPUT.jsonl"
+        )
+    records = parse_lines(lines, model=OutputRecord, path=path)
     if not records:
         raise InputError(f"{path}: no line; give an output file of `tirjudge judge`")
     texts: dict[Any, JudgeItem] = {}

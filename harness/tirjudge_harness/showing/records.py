@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tirjudge.client import Client
+from tirjudge.http import DEFAULT_URL
 from tirjudge.http.protocol import JudgmentRecord
 from tirjudge.types import ChatMessage, Judgment
 from tirjudge_harness.items import InputError
@@ -30,7 +31,7 @@ def fetch_item(judgment_id: str, *, url: str | None, api_key: str | None) -> Sho
         ServerUnavailable: The server cannot be reached.
         ServerRefused: The server does not have the judgment, or the key may not read it.
     """
-    with Client(url or "http://127.0.0.1:8400", api_key=api_key) as client:
+    with Client(url or DEFAULT_URL, api_key=api_key) as client:
         return item_of_record(client.judgment(judgment_id))
 
 

@@ -26,6 +26,7 @@ from verifiers.v1.judge import Judge, JudgeResponse, JudgeView, judge_question, 
 from verifiers.v1.types import Usage  # pyright: ignore
 
 from tirjudge.client import AsyncClient
+from tirjudge.http import DEFAULT_URL
 from tirjudge.integrations.scoring import NoVerdict, score_of
 from tirjudge.types import JudgeRequest, Judgment, Mode
 
@@ -33,7 +34,7 @@ from tirjudge.types import JudgeRequest, Judgment, Mode
 class TirJudgeConfig(JudgeConfig):
     """Options of the judge plugin, in addition to those of verifiers."""
 
-    base_url: str = "http://127.0.0.1:8400"
+    base_url: str = DEFAULT_URL
     """URL of the server."""
     api_key_var: str = "TIRJUDGE_API_KEY"
     """Environment variable with the API key."""

@@ -57,6 +57,14 @@ def test_a_damaged_file_is_refused_with_the_place(tmp_path: Path) -> None:
     assert "mode" in done.stderr
 
 
+def test_a_file_that_is_no_output_says_how_to_make_one(tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("prompt,answer_a,answer_b\nWhy?,a,b\n")
+    done = run_command(["show", str(rows)])
+    assert done.status == 2
+    assert "not a run and not an output of `tirjudge judge`" in done.stderr
+
+
 def test_an_id_is_read_from_the_server(tmp_path: Path) -> None:
     @asynccontextmanager
     async def opened():
