@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from tirjudge.prices import Prices
+from tirjudge_harness.items import InputError
 from tirjudge_harness.reports.pages.indexing import index_run
 from tirjudge_harness.reports.pages.site import write_site
 from tirjudge_harness.reports.scored import run_folders
@@ -34,8 +35,10 @@ def export_pages(
         protocol, prices, data, with_texts: as for `index_run`.
 
     Raises:
-        InputError: as `index_run` and `write_site`.
+        InputError: as `index_run` and `write_site`; or `out` has the name of a file.
     """
+    if out.suffix.lower() in (".html", ".htm"):
+        raise InputError(f"--html: {out} is the name of a file; give a folder, in which index.html is the report")
     found = run_folders(folders)
     with ExitStack() as stack:
         temporary = Path(stack.enter_context(TemporaryDirectory()))

@@ -87,6 +87,10 @@ def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(make_run: Mak
     done = run_command(["bench", "report", str(make_run(PAIRS)), "--html", str(tmp_path / "file" / "site")])
     assert done.status == 2
     assert "choose a writable folder" in " ".join(done.stderr.split())
+    done = run_command(["bench", "report", str(make_run(PAIRS, folder="again")), "--html", str(tmp_path / "r.html")])
+    assert done.status == 2
+    assert "give a folder, in which index.html is the report" in " ".join(done.stderr.split())
+    assert not (tmp_path / "r.html").exists()
 
 
 @pytest.mark.slow
