@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -190,7 +191,8 @@ def _tables(
         return [best_of_n_table(results_in(folders), with_published=published, name=name)]
     runs = _scored(folders, protocol=protocol)
     if shape is TableShape.RUN:
-        return [run_table(run, prices=prices) for run in runs]
+        tables = [(run, run_table(run, prices=prices)) for run in runs]
+        return [replace(one, title=f"{one.title}: {run.path}") if len(runs) > 1 else one for run, one in tables]
     return [paper_table(shape.value, runs, with_published=published, name=name)]
 
 

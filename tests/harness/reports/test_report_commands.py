@@ -57,10 +57,17 @@ def test_published_rows_can_be_left_out(folder: Path) -> None:
     assert row.startswith("[red]tiny[/] | &,pairwise,")
 
 
+def test_tables_of_several_runs_have_their_folders(folder: Path, make_run: MakeRun) -> None:
+    other = make_run([Pair(id="p0")], folder="other")
+    text = run("report", folder, other, "--format", "markdown").stdout.replace("\\", "")
+    assert (f": {folder}" in text, f": {other}" in text) == (True, True)
+    assert f": {folder}" not in run("report", folder, "--format", "markdown").stdout.replace("\\", "")
+
+
 def test_formats_for_programs_take_only_one_run(make_run: MakeRun, tmp_path: Path) -> None:
     for name in ("a", "b"):
         make_run([Pair(id="p")], folder=f"all/{name}")
-    assert run("report", tmp_path / "all").stdout.count("JudgeBench\n") == 2
+    assert run("report", tmp_path / "all").stdout.count("JudgeBench: ") == 2
     with pytest.raises(InputError, match="--format csv takes one table, got 2"):
         run("report", tmp_path / "all", "--format", "csv")
 
