@@ -16,6 +16,7 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from tirjudge.client import AsyncClient, ServerUnavailable
+from tirjudge.counted import counted
 from tirjudge.types import JudgeRequest, Judgment, Mode, RolloutRecord, label_of, prompt_text
 
 REQUESTS = (
@@ -145,7 +146,7 @@ def _show_rollout(rollout: RolloutRecord, *, console: Console) -> None:
 def verdict_line(judgment: Judgment) -> str:
     """The verdict as a sentence, with the letters of the request."""
     verdict = judgment.verdict
-    took = f"in {judgment.timing.total_s:.2f} s, {judgment.usage.tool_calls} program(s) run"
+    took = f"in {judgment.timing.total_s:.2f} s, {counted(judgment.usage.tool_calls, 'program')} run"
     if verdict.status == "abstained":
         return f"No verdict ({verdict.reason}), {took}."
     forced = ", forced" if verdict.forced else ""
