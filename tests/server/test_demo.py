@@ -44,22 +44,22 @@ def test_demo_has_one_request_of_each_mode() -> None:
         (
             Mode.PAIRWISE,
             {"status": "decided", "best": 1, "label": "B", "probabilities": [0.25, 0.75]},
-            "B is best: A 0.250, B 0.750, in 0.50 s, 1 program(s) run.",
+            "B is best: A 0.250, B 0.750, in 0.50 s, 1 program run.",
         ),
         (
             Mode.PAIRWISE,
             {"status": "tie", "probabilities": [0.5, 0.5], "reason": "orders_disagree"},
-            "A tie (orders_disagree): A 0.500, B 0.500, in 0.50 s, 1 program(s) run.",
+            "A tie (orders_disagree): A 0.500, B 0.500, in 0.50 s, 1 program run.",
         ),
         (
             Mode.POINTWISE,
             {"status": "decided", "label": "7", "scores": [6.6], "probabilities": [0.9], "forced": True},
-            "Score 6.6 of 10, forced, in 0.50 s, 1 program(s) run.",
+            "Score 6.6 of 10, forced, in 0.50 s, 1 program run.",
         ),
         (
             Mode.LISTWISE,
             {"status": "abstained", "reason": "length"},
-            "No verdict (length), in 0.50 s, 1 program(s) run.",
+            "No verdict (length), in 0.50 s, 1 program run.",
         ),
     ],
 )
