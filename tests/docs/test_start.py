@@ -80,7 +80,9 @@ def test_the_page_on_vllm_works_with_a_worker(tmp_path: Path) -> None:
     }
     done = pasted(START / "vllm.md", folder=tmp_path, **ports)
     assert "Verdict: " in done.stdout
-    assert "forced" not in done.stdout  # the profile of the worker's checkpoint is used
+    # The profile of the worker's checkpoint is used.
+    assert ", forced" not in done.stdout
+    assert not answer_in(done.stdout)["verdict"]["forced"]
     assert answer_in(done.stdout)["object"] == "judgment"
 
 

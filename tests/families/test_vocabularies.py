@@ -46,7 +46,9 @@ def test_ids_are_those_of_tiktoken(family: str, families: Families) -> None:
     for name, text in TEXTS.items():
         assert tokenizer.encode_now(text) == expected_ids(vocabulary, text, encoding=encoding), name
 
-    @given(st.text(max_size=200))
+    @given(
+        st.text(max_size=200).filter(lambda text: "<|" not in text)
+    )  # hypothesis also draws texts of the source code
     @settings(max_examples=150, database=None, deadline=None)
     def check(text: str) -> None:
         assert tokenizer.encode_now(text) == expected_ids(vocabulary, text, encoding=encoding)

@@ -5,7 +5,6 @@ The options name columns of the file by a guess from their order and values. The
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from shlex import quote
@@ -21,7 +20,8 @@ MAX_LABELS = 6
 UNKNOWN = "?"
 """Meaning of a label value that the user has to fill in."""
 
-_ID = re.compile(r"(?=\D{0,64}\d)\S{1,64}")
+MAX_ID_CHARS = 64
+"""Maximum length of a value that looks like an id."""
 
 
 def missing(roles: Mapping[str, bool]) -> str:
@@ -102,7 +102,11 @@ def _num_named(rows: Sequence[Row], column: str, *, responses: Sequence[str]) ->
 def _are_ids(rows: Sequence[Row], column: str) -> bool:
     """Whether a column has another short word with a digit in each of three or more rows."""
     values = [str(row.get(column)) for row in rows]
-    return len(set(values)) == len(values) > 2 and all(map(_ID.fullmatch, values))
+    return len(set(values)) == len(values) > 2 and all(map(_is_id, values))
+
+
+def _is_id(value: str) -> bool:
+    return len(value) <= MAX_ID_CHARS and len(value.split()) == 1 and any(map(str.isdigit, value))
 
 
 def _are_numbers(rows: Sequence[Row], column: str) -> bool:

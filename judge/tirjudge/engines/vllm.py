@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 from pydantic import JsonValue
@@ -46,6 +46,9 @@ from tirjudge.prompt_messages import Prompt, chat_of
 from tirjudge.request_context import origin
 from tirjudge.template_options import NO_THINKING, PROBE_TEXT, TemplateOptions, shown_options
 from tirjudge.types import Completion, Sampling
+
+if TYPE_CHECKING:
+    from tirjudge.engines.fleet import FleetEngine
 
 logger = logging.getLogger(__name__)
 
@@ -414,53 +417,52 @@ def _control_tokens_in(info: Any) -> ControlTokens | None:
     return ControlTokens.of(special, tags=tags | unflagged)
 
 
-async def _served_folder(urls: Sequence[str], *, key: str | None) -> Path | None:
-    """Return the checkpoint folder that the first server with an answer serves, if this machine has it.
-
-    Raises:
-        EngineUnavailable, CheckpointError: the only server does not answer, or serves no model.
-    """
-    for url in urls:
-        engine = VLLMEngine(url, api_key=key)
-        try:
-            return (await engine.served_model()).folder
-        except (EngineUnavailable, CheckpointError):
-            if len(urls) == 1:
-                raise
-        finally:
-            await engine.aclose()
-    return None
-
-
 @asynccontextmanager
 async def _open(address: str, options: EngineOptions) -> AsyncIterator[Model]:
-    """Open one server or several servers of the same model: `URL[,URL]`, or the URLs from `options.urls`."""
-    from tirjudge.engines.fleet import FleetEngine
+    """Open one server or several servers of the same model: `URL[,URL]`, or the URLs from `options.urls`.
 
-    urls = [url for url in address.split(",") if url]
-    folder = options.profile or await _served_folder(urls, key=options.key)
-    wanted = (
-        None if folder is None else load_profile(checkpoint_folder(folder)).rendered_with(options.chat_template_kwargs)
-    )
-    kwargs = options.chat_template_kwargs if wanted is None else wanted.chat_template_kwargs
-    connect = partial(VLLMEngine, api_key=options.key, chat_template_kwargs=kwargs)
-    if options.urls is not None:
-        engine = FleetEngine(options.urls, connect=connect, on_hung=options.on_hung, wait_s=options.wait_s)
-    elif len(urls) > 1:
-        engine = FleetEngine(lambda: urls, connect=connect)
-    elif urls:  # no fleet for one server: without a replacement, excluding it would only fail more requests
-        engine = connect(urls[0])
-    else:
-        raise ValueError("vllm: given without an address; give one such as vllm:http://gpu-1:8000")
+    Without a given profile, it is that of the checkpoint folder that the servers name, if this machine has the folder.
+    """
+    folder = options.profile
+    engine = _connected(address, options, kwargs=_kwargs_in(folder, options))
     try:
         served = await engine.ready()
-        profile = await (wanted or Profile(name=served.name)).resolved_by(engine.tokenizer)
+        if folder is None and served.folder is not None:
+            folder = served.folder
+            await engine.aclose()
+            engine = _connected(address, options, kwargs=_kwargs_in(folder, options))
+            served = await engine.ready()
+        wanted = Profile(name=served.name) if folder is None else _profile_in(folder, options)
+        profile = await wanted.resolved_by(engine.tokenizer)
         context_tokens = min(served.context_tokens, profile.context_tokens)
         # A folder without a tokenizer has only the profile and does not identify the model.
         identity = {} if folder is None or not (folder / "tokenizer.json").exists() else identity_of(folder)
         yield Model(engine=engine, profile=profile.model_copy(update={"context_tokens": context_tokens}), **identity)
     finally:
         await engine.aclose()
+
+
+def _profile_in(folder: Path, options: EngineOptions) -> Profile:
+    return load_profile(checkpoint_folder(folder)).rendered_with(options.chat_template_kwargs)
+
+
+def _kwargs_in(folder: Path | None, options: EngineOptions) -> TemplateOptions | None:
+    """Return the options of the chat template. None: those that the servers need."""
+    return options.chat_template_kwargs if folder is None else _profile_in(folder, options).chat_template_kwargs
+
+
+def _connected(address: str, options: EngineOptions, *, kwargs: TemplateOptions | None) -> VLLMEngine | FleetEngine:
+    from tirjudge.engines.fleet import FleetEngine
+
+    connect = partial(VLLMEngine, api_key=options.key, chat_template_kwargs=kwargs)
+    urls = [url for url in address.split(",") if url]
+    if options.urls is not None:
+        return FleetEngine(options.urls, connect=connect, on_hung=options.on_hung, wait_s=options.wait_s)
+    if len(urls) > 1:
+        return FleetEngine(lambda: urls, connect=connect)
+    if urls:  # no fleet for one server: without a replacement, excluding it would only fail more requests
+        return connect(urls[0])
+    raise ValueError("vllm: given without an address; give one such as vllm:http://gpu-1:8000")
 
 
 ENGINE = EngineKind(name="vllm", address="URL[,URL]", open=_open)

@@ -67,7 +67,7 @@ def test_tables_of_several_runs_have_their_folders(folder: Path, make_run: MakeR
 def test_formats_for_programs_take_only_one_run(make_run: MakeRun, tmp_path: Path) -> None:
     for name in ("a", "b"):
         make_run([Pair(id="p")], folder=f"all/{name}")
-    assert run("report", tmp_path / "all").stdout.count("JudgeBench: ") == 2
+    assert run("report", tmp_path / "all").stdout.count("JudgeBench:") == 2
     with pytest.raises(InputError, match="--format csv takes one table, got 2"):
         run("report", tmp_path / "all", "--format", "csv")
 
