@@ -132,7 +132,7 @@ class VLLMEngine(BaseEngine):
         await self._server.get("/health")
         if not self._version_checked:
             await self._check_version()
-        return await self.served_model()
+        return await self._find_model()
 
     async def generate(self, token_ids: Sequence[int], *, sampling: Sampling, session: str) -> Completion:
         """Generate one turn. Cancelling the caller closes the connection, and the server aborts the request.
@@ -142,7 +142,7 @@ class VLLMEngine(BaseEngine):
             EngineUnavailable: the server cannot be reached, failed, or did not return a completion.
             CheckpointError: the server does not serve the requested model.
         """
-        served = self._served or await self.served_model()
+        served = self._served or await self._find_model()
         room = served.context_tokens - len(token_ids)
         if room <= 0:
             raise PromptTooLong(
@@ -217,13 +217,7 @@ class VLLMEngine(BaseEngine):
         if isinstance(found, str) and not is_tested(found):
             logger.warning("%s runs vLLM %.40s; tirjudge was tested with vLLM %s", self._server.url, found, TESTED)
 
-    async def served_model(self) -> ServedModel:
-        """Ask the server for the model to use.
-
-        Raises:
-            EngineUnavailable: the server cannot be reached.
-            CheckpointError: the server does not serve the requested model.
-        """
+    async def _find_model(self) -> ServedModel:
         answer = await self._server.get("/v1/models")
         with reading_answer(f"{self._server.url}/v1/models"):
             served = [

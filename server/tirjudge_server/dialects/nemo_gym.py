@@ -125,7 +125,7 @@ class NemoComparison(BaseModel):
     ranking: float
     """Preference, from 1 (the first response) to 6 (the second)."""
     judge_failed: bool
-    """Whether there is no verdict. Then both scores are 3 and `ranking` is 3.5."""
+    """True: the judge gave no verdict. Both scores are then 3, and `ranking` is 3.5."""
 
 
 class NemoComparisonMetrics(BaseModel):
