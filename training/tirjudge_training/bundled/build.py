@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from transformers import Qwen3ForCausalLM
 
@@ -36,6 +37,7 @@ from tirjudge_training.bundled.tokenizer import (
     train_copying_tokenizer,
     train_tokenizer,
     with_template,
+    with_whole,
 )
 from tirjudge_training.bundled.vocabulary import TrainedVocabulary
 from tirjudge_training.checkpoints import replacing, save_tokenizer, weights_sha256, write_checkpoint_file
@@ -142,9 +144,13 @@ _SHAPE = ("vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_h
 
 
 def make_tokenizer(recipe: BundledRecipe, profile: Profile) -> Tokenizer:
-    """Return the parent's tokenizer, or train one on prompts and judgments drawn with the recipe's data settings."""
+    """Return the parent's tokenizer, or train one on prompts and judgments drawn with the recipe's data settings.
+
+    Texts of the second generation that the parent's tokenizer does not have as one token each become tokens.
+    """
     if recipe.parent is not None:
-        return Tokenizer.from_file(str(Path(recipe.parent, "tokenizer.json")))
+        tokenizer = Tokenizer.from_file(str(Path(recipe.parent, "tokenizer.json")))
+        return tokenizer if recipe.checked is None else with_whole(tokenizer, frozen_texts())[0]
     if recipe.checked is not None:
         rng = Random(f"{recipe.seed}/tokenizer")
         examples = (drawn_example(rng, mode=Mode.PAIRWISE, shares=recipe.checked) for _ in range(PROMPTS_OF_TOKENIZER))
@@ -176,6 +182,24 @@ def similar_embeddings(tokenizer: Tokenizer, *, num_rows: int, size: int, seed: 
         if len(ids) > 1:
             table[ids] = 0.8 * 0.02 * torch.randn(size, generator=generator) + 0.6 * table[ids]
     return table
+
+
+def weights_for_new_tokens(parent: Path, *, seed: int) -> dict[str, torch.Tensor] | None:
+    """Return a checkpoint's weights with random embeddings near the mean of all tokens for its new tokens of whole texts;
+    None if there are none."""
+    tokenizer = Tokenizer.from_file(str(parent / "tokenizer.json"))
+    ids = with_whole(tokenizer, frozen_texts())[1]
+    if not ids:
+        return None
+    weights = load_file(parent / "model.safetensors")
+    table = weights[EMBEDDING].float()
+    noise = 0.5 * torch.randn(len(ids), table.shape[1], generator=torch.Generator().manual_seed(seed))
+    table[ids] = table.mean(dim=0) + table.std(dim=0) * noise
+    return weights | {EMBEDDING: table}
+
+
+EMBEDDING = "model.embed_tokens.weight"
+"""Name of the embedding among the weights."""
 
 
 def train_bundled(
@@ -212,7 +236,9 @@ def train_bundled(
     start = None
     if recipe.checked is not None and recipe.parent is None:
         table = similar_embeddings(tokenizer, num_rows=recipe.vocab_size, size=recipe.hidden_size, seed=recipe.seed)
-        start = {"model.embed_tokens.weight": table}
+        start = {EMBEDDING: table}
+    elif recipe.checked is not None:
+        start = weights_for_new_tokens(Path(str(recipe.parent)), seed=recipe.seed)
     model = train_sft(
         recipe=recipe,
         profile=profile,

@@ -25,10 +25,11 @@ from tirjudge.profile import Profile
 from tirjudge.types import MODEL_MODES, Mode, label_of
 from tirjudge_training.bundled.problems import draw_problem
 from tirjudge_training.instructions.composing import Composer, composer_of
-from tirjudge_training.instructions.helpers import SOURCES
+from tirjudge_training.instructions.helpers import SOURCES, TOOL_SOURCES
 from tirjudge_training.instructions.notation import FORMS, LENGTHS, SYMBOLS, Check
 from tirjudge_training.instructions.passages import draw_passage, draw_question
 from tirjudge_training.instructions.programs import COMPARE, END_OF_CHECKS, SCORE, START, program
+from tirjudge_training.instructions.tool_prompts import EXAMPLES, draw_code, draw_lookup, draw_question_of_task
 from tirjudge_training.instructions.written import TRAINING_WRITERS
 from tirjudge_training.synthetic.conduct import draw_conduct, draw_task
 from tirjudge_training.synthetic.examples import Segment, ask_instructions, ask_number
@@ -56,11 +57,16 @@ class CheckedShares:
     nothing: float = 0.22
     """Share without a check. A third of them are long."""
     problems: float = 0.35
-    """Share of those without a check that are problems of mathematics, contests, puzzles and exams."""
-    templates: float = 0.12
+    """Share of those without a check that are problems of mathematics, contests, puzzles and exams. Contests with samples
+    have a check."""
+    templates: float = 0.1
     """Share with instructions of the first generation's templates."""
-    numeric: float = 0.05
+    numeric: float = 0.04
     """Share of questions with one numeric answer."""
+    lookups: float = 0.05
+    """Share of questions that stores answer. A fifth of them are about generated worlds."""
+    code: float = 0.06
+    """Share of requests for code, most of them with examples."""
     toolless: float = 0.02
     """Share without tools."""
     passage: float = 0.06
@@ -69,6 +75,20 @@ class CheckedShares:
     """Share of the examples with several responses whose checks tie."""
     noise: float = 0.04
     """Share of the complete judgments whose program fails or prints noise."""
+    failing: float = 0.2
+    """Share of the complete judgments with look-ups or code whose program fails."""
+
+
+FAILURES = (
+    "NameError: name 'stores' is not defined",
+    "NameError: name 'tests' is not defined",
+    "NameError: name 'is_a' is not defined",
+    "ValueError: the prompt has no example that fits the code",
+    "ValueError: the code of the response is not Python",
+    "LookupError: no store tells the price of anything",
+    "LookupError: no graph has the class Invoice",
+)
+"""Output of programs that could not use a tool."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +117,12 @@ def drawn_example(rng: Random, *, mode: Mode, shares: CheckedShares) -> CheckedE
     if not tools:
         checks = ()
     outcomes = _outcomes(len(checks), num_responses=num_responses, tie=rng.random() < shares.tie, rng=rng)
-    noise = _noise(rng) if checks and rng.random() < shares.noise else None
+    calls_tools = any(check.startswith(tuple(f"{name}(" for name in TOOL_SOURCES)) for check in checks)
+    noise = None
+    if calls_tools and rng.random() < shares.failing:
+        noise = rng.choice(FAILURES)
+    elif checks and rng.random() < shares.noise:
+        noise = _noise(rng)
     names = labels(mode, num_responses)
     if not checks or noise is not None:
         label = rng.choice(names)
@@ -225,7 +250,8 @@ def _prompt(rng: Random, *, shares: CheckedShares) -> tuple[str, tuple[str, ...]
     kind = rng.random()
     if kind < shares.nothing:
         if rng.random() < shares.problems:
-            return draw_problem(rng), ()
+            problem = draw_problem(rng)
+            return problem.text, (EXAMPLES,) if problem.shows_samples else ()
         return _prompt_without_check(composer, rng=rng), ()
     kind -= shares.nothing
     if kind < shares.templates:
@@ -233,6 +259,12 @@ def _prompt(rng: Random, *, shares: CheckedShares) -> tuple[str, tuple[str, ...]
     kind -= shares.templates
     if kind < shares.numeric:
         return numeric_prompt(rng, held_out=False)
+    kind -= shares.numeric
+    if kind < shares.lookups:
+        return draw_question_of_task(rng) if rng.random() < 0.2 else draw_lookup(rng, composer)
+    kind -= shares.lookups
+    if kind < shares.code:
+        return draw_code(rng, composer)
     asked = composer.draw(rng, num_sentences=rng.choices((1, 2, 3, 4, 5), (30, 30, 22, 12, 6))[0])
     text = asked.text
     if rng.random() < shares.passage:
@@ -354,10 +386,10 @@ def frozen_texts() -> tuple[str, ...]:
         texts += [f"<{name}>", f"</{name}>", f"<{name}>\n{NOT_SHOWN}\n</{name}>"]
     texts += ["<preference>", "</preference>", "<score>", "</score>", 'CHECK {"A": ', 'CHECK {"score": ']
     texts += (f"{source}\n" for source in SOURCES.values())
-    texts += (f"        {expression},\n" for expression in FORMS.values())
+    texts += (f"        {expression},\n" for expression in (*FORMS.values(), EXAMPLES))
     texts += (f'        count(r, "{symbol}")' for symbol in SYMBOLS.values())
     for name in SOURCES:
-        texts += [f"        {name}(r", f" <= {name}(r)"]
+        texts += [f"        {name}(r"] if name in TOOL_SOURCES else [f"        {name}(r", f" <= {name}(r)"]
     texts += (f" for x in {name}(r)),\n" for name in LENGTHS.values())
     texts += ["        all(x", "        all(", ",\n", "),\n", '"),\n']
     texts += (f"{end} {op} " for op in (">=", "<=", "==", ">", "<") for end in ("", ")", '")'))

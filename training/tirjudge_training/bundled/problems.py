@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from random import Random
@@ -25,7 +26,16 @@ def problem_texts() -> Mapping[str, Sequence[str]]:
     return tomllib.loads(text)
 
 
-def draw_problem(rng: Random) -> str:
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A drawn problem."""
+
+    text: str
+    shows_samples: bool
+    """Whether it is one of a contest, which shows samples of input and output."""
+
+
+def draw_problem(rng: Random) -> Problem:
     """Draw a problem of one of the four kinds, with its closing sentence."""
     kind = rng.choice(("mathematics", "contest", "puzzle", "exam", "exam"))
     texts = problem_texts()
@@ -39,7 +49,8 @@ def draw_problem(rng: Random) -> str:
     parts.append(_filled(rng.choice(texts[f"{kind}_closing"]), rng=rng))
     if kind == "contest" and rng.random() < 0.3:
         parts.reverse()
-    return rng.choice(("\n", "\n\n", " ")).join(part for part in parts if part).strip()
+    text = rng.choice(("\n", "\n\n", " ")).join(part for part in parts if part).strip()
+    return Problem(text, kind == "contest")
 
 
 def _filled(text: str, *, rng: Random) -> str:

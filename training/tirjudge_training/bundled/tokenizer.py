@@ -76,6 +76,36 @@ def train_copying_tokenizer(texts: Iterable[str], *, vocab_size: int, whole: Seq
     return tokenizer
 
 
+def with_whole(tokenizer: Tokenizer, whole: Sequence[str]) -> tuple[Tokenizer, list[int]]:
+    """Return a tokenizer of the same size in which some more texts are one token each, and the ids of these tokens.
+
+    They replace tokens of texts that `whole` does not have, and then the pieces of words that were joined last, which are
+    the rarest.
+
+    Args:
+        tokenizer: result of `train_copying_tokenizer`.
+        whole: all texts that are one token each.
+    """
+    model = json.loads(tokenizer.to_str())
+    added, vocabulary, merges = model["added_tokens"], model["model"]["vocab"], model["model"]["merges"]
+    kept, known = set(whole), {token["content"] for token in added}
+    new = [text for text in whole if text not in known]
+    changed = []
+    for token in added:
+        if new and not token["special"] and token["content"] not in kept:
+            token["content"] = new.pop()
+            changed.append(token["id"])
+    last = sorted(vocabulary, key=vocabulary.__getitem__)[len(vocabulary) - len(new) :]
+    for piece, text in zip(last, new, strict=True):
+        token_id = vocabulary.pop(piece)
+        template = next(token for token in added if not token["special"])
+        added.append(template | {"content": text, "id": token_id})
+        changed.append(token_id)
+    del merges[len(merges) - len(new) :]
+    added.sort(key=lambda token: token["id"])
+    return Tokenizer.from_str(json.dumps(model)), sorted(changed)
+
+
 def _bpe(texts: Iterable[str], *, vocab_size: int, before: Sequence[pre_tokenizers.PreTokenizer] = ()) -> Tokenizer:
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = _pre_tokenizer(before)

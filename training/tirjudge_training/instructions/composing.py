@@ -191,7 +191,7 @@ class Composer:
         if self.whole and rng.random() < (0.3 if self.varied else 0.12):
             one = self._whole(rng) if self.varied else rng.choice(self.whole)
             return ComposedPrompt(text=one.text, checks=one.checks)
-        instructions = [self._instruction(rng) for _ in range(num_sentences)]
+        instructions = [self.instruction(rng) for _ in range(num_sentences)]
         checks = tuple(check for one in instructions for check in one.checks)
         text = self._laid_out([one.text for one in instructions], rng=rng)
         return ComposedPrompt(text=text, checks=checks)
@@ -208,7 +208,8 @@ class Composer:
 
     # Pieces -------------------------------------------------------------------------------------------------------------
 
-    def _instruction(self, rng: Random) -> Instruction:
+    def instruction(self, rng: Random) -> Instruction:
+        """Draw one sentence with an instruction, and its checks."""
         name = rng.choices(self.names, self.weights)[0]
         one = rng.choice(self.written.by_name[name])
         if self.varied and rng.random() < 0.15:
@@ -234,7 +235,7 @@ class Composer:
             text, checks = self._filled(text, self.whole[at].checks, rng=rng)
             one = Instruction(checks, text)
         if rng.random() < 0.3:
-            more = self._instruction(rng)
+            more = self.instruction(rng)
             text = one.text + rng.choice((" ", "\n", "\n\n", "")) + _sentence(more.text)
             one = Instruction((*one.checks, *more.checks), text)
         return one

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from importlib import resources
 
 _SOURCES = r"""
 def words(r):
@@ -333,16 +334,33 @@ def language(r, name):
     return name in common and best == name and any(w in common[name].split() for w in y)
 """
 
+
+
+def _inside(name: str) -> str:
+    """Return the text of a module of the folder `inside`, as programs have it."""
+    text = resources.files("tirjudge_training.instructions.inside").joinpath(name).read_text(encoding="utf-8")
+    return text.partition("# Program\n")[2]
+
+
+TOOL_SOURCES: dict[str, str] = {
+    "examples": _inside("code_examples.py"),
+    "tells": _inside("look_ups.py"),
+    "of_kind": _inside("look_ups.py"),
+}
+"""Name of a function that calls tools -> the module that has it."""
+
 SOURCES: dict[str, str] = {
     match[1]: match[0].strip("\n") + "\n"
     for match in re.finditer(r"(?ms)^def (\w+)\(.*?(?=^def |\Z)", _SOURCES + _LANGUAGE)
-}
+} | TOOL_SOURCES
 """Name of a function -> its source."""
 
 
 @cache
 def _calls(name: str) -> tuple[str, ...]:
     """Return the functions that one function calls, itself excluded."""
+    if name in TOOL_SOURCES:
+        return ()
     return tuple(other for other in SOURCES if other != name and re.search(rf"(?<![\w.]){other}\(", SOURCES[name]))
 
 
@@ -353,4 +371,4 @@ def definitions(code: str) -> list[str]:
     while new:
         needed |= new
         new = {called for name in new for called in _calls(name)} - needed
-    return [source for name, source in SOURCES.items() if name in needed]
+    return list(dict.fromkeys(source for name, source in SOURCES.items() if name in needed))
