@@ -20,8 +20,9 @@ from tirjudge_training.bundled.build import bundled_profile, second_profile
 from tirjudge_training.bundled.card import write_card
 from tirjudge_training.bundled.evaluate import TEST_SETS, NoiseSandbox, Score, measure
 from tirjudge_training.bundled.measuring.figures import figures_of, sameness
-from tirjudge_training.bundled.measuring.items import MeasuredItem, sets_named
+from tirjudge_training.bundled.measuring.items import MeasuredItem
 from tirjudge_training.bundled.measuring.judging import MeasuredJudgment, ShownChecks
+from tirjudge_training.bundled.measuring.sets import sets_named
 from tirjudge_training.checkpoints import UNCALIBRATED
 from tirjudge_training.instructions.notation import parse_checks
 

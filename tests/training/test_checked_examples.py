@@ -40,6 +40,7 @@ from tirjudge_training.bundled.sft import (
 from tirjudge_training.bundled.tokenizer import BLANK, train_copying_tokenizer
 from tirjudge_training.bundled.vocabulary import TrainedVocabulary
 from tirjudge_training.instructions.programs import program
+from tirjudge_training.instructions.tool_prompts import EXAMPLES
 from tirjudge_training.synthetic.programs import run_trusted
 from tirjudge_training.synthetic.teacher_errors import TeacherErrors
 
@@ -111,7 +112,7 @@ def test_the_drawn_output_is_what_the_program_prints(mode, responses) -> None:
 
 
 def test_programs_of_drawn_prompts_run_on_any_response() -> None:
-    for example in filter(lambda one: one.checks, drawn(150)):
+    for example in filter(lambda one: one.checks, drawn(150, lookups=0.0, code=0.0, problems=0.0)):
         for response in ("", "One line.", '* a\n* b\n\n{"k": [1]}'):
             printed = run_trusted(
                 program(example.checks, mode=Mode.POINTWISE), bindings={"prompt": example.prompt, "response": response}
@@ -120,10 +121,10 @@ def test_programs_of_drawn_prompts_run_on_any_response() -> None:
 
 
 def test_labels_follow_from_the_checks_and_are_even_without_them() -> None:
-    for example in drawn(400, noise=0.0):
+    for example in drawn(400, noise=0.0, failing=0.0):
         passed = [sum(each) for each in example.outcomes]
         assert not example.checks or passed["AB".index(example.label)] == max(passed)
-    for shares in ({"nothing": 1.0}, {"toolless": 1.0}, {"noise": 1.0, "nothing": 0.0}, {"tie": 1.0}):
+    for shares in ({"nothing": 1.0, "problems": 0.0}, {"toolless": 1.0}, {"noise": 1.0, "nothing": 0.0}, {"tie": 1.0}):
         labels = Counter(example.label for example in drawn(400, **shares))
         assert 150 < labels["A"] < 250, shares
 
@@ -134,12 +135,13 @@ def test_the_prompt_alone_decides_whether_there_is_a_program() -> None:
         assert ("```python" in text) == bool(example.checks)
 
 
-def test_problems_have_no_check_and_no_open_slot(monkeypatch) -> None:
+def test_only_contests_with_samples_have_a_check_and_no_problem_has_an_open_slot(monkeypatch) -> None:
     monkeypatch.setattr("tirjudge_training.bundled.problems.draw_passage", lambda rng: "A passage.")
     kinds = Counter[str]()
     for example in drawn(400, nothing=1.0, problems=1.0):
-        assert not example.checks
+        assert example.checks in ((), (EXAMPLES,))
         assert not re.search(r"\{(n|big|x|poly|matrix|frac|set|name|thing|place|say)\}", example.prompt), example.prompt
+        assert bool(example.checks) == ("Sample Input" in example.prompt or "Input: nums" in example.prompt)
         kinds["sample"] += "Sample Input" in example.prompt
         kinds["option"] += bool(re.search(r"^\(?B[).:]", example.prompt, flags=re.MULTILINE))
     assert kinds["sample"] > 20

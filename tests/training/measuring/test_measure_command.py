@@ -12,8 +12,8 @@ import pytest
 
 from tests.command_line import run_command
 from tirjudge.model import bundled_checkpoint
-from tirjudge_training.bundled.measuring.items import SETS, sets_named
 from tirjudge_training.bundled.measuring.report import figures_beside
+from tirjudge_training.bundled.measuring.sets import SETS, sets_named
 
 BOATS = ("Boats float because they push water aside.", "A boat is a small ship that floats on water.")
 

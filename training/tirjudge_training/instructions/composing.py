@@ -16,7 +16,7 @@ from tirjudge_training.instructions.varying import slotted, with_more_words, wit
 from tirjudge_training.instructions.written import HELD_OUT_WRITERS, Instruction, Written, written_by
 
 _SLOT = re.compile(r"\{(\w+)\}")
-_SYLLABLES = [
+SYLLABLES = [
     "ba",
     "co",
     "di",
@@ -48,6 +48,7 @@ _SYLLABLES = [
     "sho",
     "men",
 ]
+"""Syllables of drawn words."""
 
 SPANS: Mapping[str, tuple[int, ...]] = {
     "words": (
@@ -298,7 +299,7 @@ class Composer:
     def _word(self, rng: Random) -> str:
         draw = rng.random()
         if draw < 0.2:
-            word = "".join(rng.choice(_SYLLABLES) for _ in range(rng.randint(2, 4)))
+            word = "".join(rng.choice(SYLLABLES) for _ in range(rng.randint(2, 4)))
         else:
             word = rng.choice(self.vocabulary)
             if draw > 0.88:

@@ -335,7 +335,6 @@ def language(r, name):
 """
 
 
-
 def _inside(name: str) -> str:
     """Return the text of a module of the folder `inside`, as programs have it."""
     text = resources.files("tirjudge_training.instructions.inside").joinpath(name).read_text(encoding="utf-8")

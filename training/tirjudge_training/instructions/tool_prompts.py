@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -17,7 +17,8 @@ from pathlib import Path
 from random import Random
 
 from tirjudge_evidence.tasks.generating import EvidenceTask, draw_tasks
-from tirjudge_training.instructions.composing import Composer
+from tirjudge_training.instructions.composing import SYLLABLES, Composer
+from tirjudge_training.instructions.written import normalized
 
 TRAINING_TOOL_WRITERS = ("oda", "pia")
 HELD_OUT_TOOL_WRITERS = ("quin",)
@@ -47,15 +48,22 @@ class ToolTexts:
     """Background."""
 
 
+WRITERS = Path(__file__).parent / "writers"
+"""Folder with one folder for each writer."""
+
+
 @cache
 def tool_texts(writers: tuple[str, ...]) -> ToolTexts:
-    """Return the texts of some of this package's writers.
+    """Return the texts of some of this package's writers. Held-out look-ups that a training writer also wrote are left out.
 
     Raises:
         ValueError: a line is not valid.
     """
-    folders = [Path(__file__).parent / "writers" / name for name in writers]
+    folders = [WRITERS / name for name in writers]
     lookups = [_lookup(line) for folder in folders for line in _lines(folder / "lookups.txt")]
+    if set(writers) <= set(HELD_OUT_TOOL_WRITERS):
+        known = {normalized(text) for _, text in tool_texts(TRAINING_TOOL_WRITERS).lookups}
+        lookups = [one for one in lookups if normalized(one[1]) not in known]
     code = [
         (_has_examples(head), text.strip("\n"))
         for folder in folders
@@ -90,17 +98,16 @@ def _has_examples(head: str) -> bool:
 # Look-ups -----------------------------------------------------------------------------------------------------------------
 
 
-def draw_lookup(rng: Random, composer: Composer, *, writers: tuple[str, ...] = TRAINING_TOOL_WRITERS) -> PromptWithChecks:
+def draw_lookup(
+    rng: Random, composer: Composer, *, writers: tuple[str, ...] = TRAINING_TOOL_WRITERS
+) -> PromptWithChecks:
     """Draw a question that stores answer, or a near miss, often with background or an instruction about its form."""
     texts = tool_texts(writers)
     notation, text = rng.choice(texts.lookups)
     if notation == "none" and rng.random() < 0.4:
         notation, text = rng.choice(texts.lookups)
-    values = {slot: _VALUES[slot[0]](rng, composer) for slot in dict.fromkeys(_SLOT.findall(notation + text))}
-    text = _marked(text, rng=rng)
-    text = _SLOT.sub(lambda match: values[match[1]], text)
-    name, slots = notation.split(" ")[0], _SLOT.findall(notation)
-    checks = (called(FUNCTION_OF[name], *(values[slot] for slot in slots)),) if slots else ()
+    text, values = filled_lookup(notation, text, rng=rng, composer=composer)
+    checks = () if notation == "none" else (called_for(notation, values),)
     if rng.random() < 0.2:
         text = rng.choice((f"{rng.choice(texts.facts)} {text}", f"{text}\n\n{rng.choice(texts.facts)}"))
     if rng.random() < 0.15:
@@ -108,6 +115,17 @@ def draw_lookup(rng: Random, composer: Composer, *, writers: tuple[str, ...] = T
         text = f"{text}{rng.choice((' ', chr(10), chr(10) * 2))}{asked.text}"
         checks += tuple(check.expression for check in asked.checks)
     return text, checks
+
+
+def filled_lookup(notation: str, text: str, *, rng: Random, composer: Composer) -> tuple[str, dict[str, str]]:
+    """Return the text of a look-up with drawn values in place of its slots, and the values."""
+    values = {slot: _VALUES[slot[0]](rng, composer) for slot in dict.fromkeys(_SLOT.findall(notation + text))}
+    return _SLOT.sub(lambda match: values[match[1]], _marked(text, rng=rng)), values
+
+
+def called_for(notation: str, values: Mapping[str, str]) -> str:
+    """Return the check of a look-up, in the notation of the files, for the values of its slots."""
+    return called(FUNCTION_OF[notation.split(" ")[0]], *(values[slot] for slot in _SLOT.findall(notation)))
 
 
 def called(function: str, *values: str) -> str:
@@ -120,39 +138,43 @@ def _marked(text: str, *, rng: Random) -> str:
     if rng.random() < 0.1:
         text = text[:1].lower() + text[1:]
     left, right = rng.choice((("", ""),) * 5 + (('"', '"'), ("'", "'"), ("“", "”"), ("`", "`"), ("*", "*")))
-    return text if f'"{{e}}"' in text else text.replace("{e}", f"{left}{{e}}{right}")
+    return text if '"{e}"' in text else text.replace("{e}", f"{left}{{e}}{right}")
 
 
-def _syllables(rng: Random, low: int, high: int) -> str:
-    parts = "ba co di fu ga hel in jo ka lu mar ne or pi qua ri sto tan ul ver wi xe yo zan cra ble ther sho men".split()
-    return "".join(rng.choice(parts) for _ in range(rng.randint(low, high)))
+def syllables(rng: Random, low: int, high: int) -> str:
+    """Return a word of `low` to `high` syllables that is in no dictionary."""
+    return "".join(rng.choice(SYLLABLES) for _ in range(rng.randint(low, high)))
 
 
-_FIRST = "Anna Ben Carla Deniz Elif Farid Greta Hugo Ines Jakob Katya Liam Mei Noor Otto Priya Rosa Sven Tariq Uma Vera Yusuf".split()
+_FIRST = (
+    "Anna", "Ben", "Carla", "Deniz", "Elif", "Farid", "Greta", "Hugo", "Ines", "Jakob", "Katya",
+    "Liam", "Mei", "Noor", "Otto", "Priya", "Rosa", "Sven", "Tariq", "Uma", "Vera", "Yusuf",
+)  # fmt: skip
 
 
 def _thing(rng: Random, composer: Composer) -> str:
     """Draw a name or an identifier."""
     word = rng.choice(composer.vocabulary)
     kinds: Sequence[Callable[[], str]] = (
-        lambda: _syllables(rng, 2, 3).capitalize(),
-        lambda: _syllables(rng, 2, 3).capitalize(),
+        lambda: syllables(rng, 2, 3).capitalize(),
+        lambda: syllables(rng, 2, 3).capitalize(),
         lambda: rng.choice(_FIRST),
-        lambda: f"{rng.choice(_FIRST)} {_syllables(rng, 2, 3).capitalize()}",
+        lambda: f"{rng.choice(_FIRST)} {syllables(rng, 2, 3).capitalize()}",
         lambda: f"{word[:3].upper()}-{rng.randint(10, 99999)}",
         lambda: f"{rng.choice('ABCDEFGHKLMNPRSTVWXZ')}{rng.randint(1, 999)}",
         lambda: f"{word.lower()} {rng.randint(2, 4000)}",
-        lambda: f"{word.capitalize()} {_syllables(rng, 2, 2).capitalize()}",
-        lambda: f"the {_syllables(rng, 2, 2).capitalize()} {word.lower()}",
-        lambda: f"{word.lower()}_{_syllables(rng, 1, 2)}",
+        lambda: f"{word.capitalize()} {syllables(rng, 2, 2).capitalize()}",
+        lambda: f"the {syllables(rng, 2, 2).capitalize()} {word.lower()}",
+        lambda: f"{word.lower()}_{syllables(rng, 1, 2)}",
     )
     return rng.choice(kinds)()
 
 
 _HEADS = (
-    "rate price owner status date amount number level address region size weight type code limit term fee balance deadline "
-    "capacity manager supplier version priority score length colour capital year budget quota contact phone warehouse dosage"
-).split()
+    "rate", "price", "owner", "status", "date", "amount", "number", "level", "address", "region", "size", "weight",
+    "type", "code", "limit", "term", "fee", "balance", "deadline", "capacity", "manager", "supplier", "version", "priority",
+    "score", "length", "colour", "capital", "year", "budget", "quota", "contact", "phone", "warehouse", "dosage",
+)  # fmt: skip
 
 
 def _attribute(rng: Random, composer: Composer) -> str:
@@ -164,7 +186,7 @@ def _attribute(rng: Random, composer: Composer) -> str:
         lambda: word,
         lambda: f"{word} {other}",
         lambda: f"{word}_{rng.choice(_HEADS)}",
-        lambda: _syllables(rng, 2, 3),
+        lambda: syllables(rng, 2, 3),
     )
     return rng.choice(kinds)()
 
@@ -177,7 +199,7 @@ def _class(rng: Random, composer: Composer) -> str:
         lambda: f"{word} {other}",
         lambda: word.capitalize(),
         lambda: f"{word.capitalize()}{other.capitalize()}",
-        lambda: _syllables(rng, 2, 3).capitalize(),
+        lambda: syllables(rng, 2, 3).capitalize(),
     )
     return rng.choice(kinds)()
 
@@ -220,7 +242,21 @@ def checks_of_task(task: EvidenceTask) -> tuple[str, ...]:
 
 # Code ---------------------------------------------------------------------------------------------------------------------
 
-_OTHER_LANGUAGES = ("C++", "C", "Java", "JavaScript", "TypeScript", "Rust", "Go", "Kotlin", "Ruby", "PHP", "C#", "Swift", "Lua")
+_OTHER_LANGUAGES = (
+    "C++",
+    "C",
+    "Java",
+    "JavaScript",
+    "TypeScript",
+    "Rust",
+    "Go",
+    "Kotlin",
+    "Ruby",
+    "PHP",
+    "C#",
+    "Swift",
+    "Lua",
+)
 
 _ASKS = (
     "Write a {lang} function `{head}`. {does}",
@@ -249,9 +285,13 @@ def draw_code(rng: Random, composer: Composer, *, writers: tuple[str, ...] = TRA
 def _renamed(text: str, *, rng: Random) -> str:
     """Return a prompt, often with another name of its function."""
     found = re.search(r"\b([a-z]\w*_\w+|[a-z]+)\(", text)
-    if found is None or rng.random() < 0.4 or found[1] in ("print", "len", "set", "sorted", "range", "input", "for", "assert"):
+    if (
+        found is None
+        or rng.random() < 0.4
+        or found[1] in ("print", "len", "set", "sorted", "range", "input", "for", "assert")
+    ):
         return text
-    name = f"{_syllables(rng, 1, 2)}_{_syllables(rng, 1, 2)}"
+    name = f"{syllables(rng, 1, 2)}_{syllables(rng, 1, 2)}"
     return re.sub(rf"\b{found[1]}\b(?=[(`])", name, text)
 
 
@@ -261,7 +301,9 @@ def _generated(rng: Random, composer: Composer) -> PromptWithChecks:
     name = rng.choice((word, f"{word}_{other}", f"{word}_{other}", f"{word}{other.capitalize()}", f"{other}_of_{word}"))
     shapes = [rng.choice(_LITERALS) for _ in range(rng.choice((1, 1, 1, 2, 2, 3)))]
     result = rng.choice(_LITERALS)
-    parameters = rng.sample(("n", "x", "xs", "s", "text", "a", "b", "items", "lst", "nums", "k", "arr", "words"), len(shapes))
+    parameters = rng.sample(
+        ("n", "x", "xs", "s", "text", "a", "b", "items", "lst", "nums", "k", "arr", "words"), len(shapes)
+    )
     args = ", ".join(
         f"{each}: {rng.choice(('int', 'str', 'List[int]', 'list', 'float'))}" if rng.random() < 0.3 else each
         for each in parameters
@@ -280,16 +322,31 @@ def _generated(rng: Random, composer: Composer) -> PromptWithChecks:
     if draw < 0.4 and is_python:
         text = f'"""\n{does}\n' + "\n".join(lines) + '\n"""'
         return text, (EXAMPLES,) if has_examples else ()
-    head = f"{name}({args}){arrow}" if is_python else f"{rng.choice(('int', 'auto', 'fn', 'func', 'string'))} {name}({args})"
-    asked = rng.choice(_ASKS).format(
-        lang=language, head=head, name=name, args=args, does=does, stub=f'{stub}{does}"""' if is_python else f"{head} {{"
+    head = (
+        f"{name}({args}){arrow}"
+        if is_python
+        else f"{rng.choice(('int', 'auto', 'fn', 'func', 'string'))} {name}({args})"
     )
-    lead = rng.choice(("", "", "Example:", "Examples:", "For example:", "e.g.", "It has to pass:", "Tests:")) if lines else ""
+    asked = rng.choice(_ASKS).format(
+        lang=language,
+        head=head,
+        name=name,
+        args=args,
+        does=does,
+        stub=f'{stub}{does}"""' if is_python else f"{head} {{",
+    )
+    lead = (
+        rng.choice(("", "", "Example:", "Examples:", "For example:", "e.g.", "It has to pass:", "Tests:"))
+        if lines
+        else ""
+    )
     text = "\n".join(filter(None, [asked, lead, *lines]))
     return text, (EXAMPLES,) if has_examples and is_python else ()
 
 
-def _example_lines(name: str, shapes: Sequence[Callable[[Random], str]], result: Callable[[Random], str], *, rng: Random) -> list[str]:
+def _example_lines(
+    name: str, shapes: Sequence[Callable[[Random], str]], result: Callable[[Random], str], *, rng: Random
+) -> list[str]:
     """Draw one to five examples in one layout."""
     layout = rng.choice(_LAYOUTS)
     mark = rng.choice(("", "", "", "- ", "* ", "    "))
@@ -321,7 +378,7 @@ _LAYOUTS = (
 
 def _a_word(rng: Random) -> str:
     quote = rng.choice("'\"")
-    return f"{quote}{_syllables(rng, 1, 3)}{quote}"
+    return f"{quote}{syllables(rng, 1, 3)}{quote}"
 
 
 def _listed(draw: Callable[[Random], str]) -> Callable[[Random], str]:

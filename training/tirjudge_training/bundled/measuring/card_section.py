@@ -60,7 +60,7 @@ def measured_section(figures: Mapping[str, Any]) -> str:
         silence=_SILENCE + "".join(map(_silent_row, silent)) if silent else "",
         checks=_table(_CHECKS, [_checks_row(one) for one in sets if "checks" in one and one["kind"] == "best"]),
         kinds=_table(_KINDS, [_kind_row(kind) for one in sets if one["name"] == KINDS_OF for kind in one["groups"]]),
-        sameness="".join(map(_same, sets)),
+        sameness="".join(map(_exact_calls, sets)) + "".join(map(_same, sets)),
         worst=_table(_WORST, [_worst(one) for one in sets if one["worst"] and one["kind"] != "silence"]),
         contamination=_contamination(figures.get("contamination")),
     )
@@ -122,6 +122,16 @@ def _kind_row(group: Mapping[str, Any]) -> str:
         str(group["num_items"]),
         percent(group["share_checked"]),
         percent(group["accuracy_checked"]),
+    )
+
+
+def _exact_calls(one: Mapping[str, Any]) -> str:
+    if "exact_calls" not in one:
+        return ""
+    found = one["exact_calls"]
+    return (
+        f"\nThe check is exactly the one that the prompt asks for in {percent(found['right'])} of {found['num']} items"
+        f" ({one['title']}).\n"
     )
 
 

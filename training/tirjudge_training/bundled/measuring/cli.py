@@ -36,7 +36,8 @@ def measure(
 ) -> None:
     """Measure a checkpoint on the held-out writer's prompts and on real rows.
 
-    A set whose rows are not in the folder is skipped. The sets of IFEval need `pip install 'lm-eval[ifeval]'`.
+    Programs may call the functions of the tools `run` and `evidence`. A set whose rows are not in the folder is
+    skipped. The sets of IFEval need `pip install 'lm-eval[ifeval]'`.
 
     Examples:
         tirjudge train measure checkpoints/tiny --rows rows --limit 100
@@ -76,8 +77,8 @@ def _measured(
     beside: list[str],
     console: Console,
 ) -> dict[str, Any]:
-    from tirjudge_training.bundled.measuring.items import sets_named
     from tirjudge_training.bundled.measuring.report import MeasurementPlan, figures_beside, measure_checkpoint_on_rows
+    from tirjudge_training.bundled.measuring.sets import sets_named
 
     if not rows.is_dir():
         raise ValueError(f"--rows {rows}: not a folder")

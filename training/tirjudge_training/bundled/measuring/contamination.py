@@ -18,6 +18,7 @@ from tirjudge_training.bundled.measuring.rows import read_benchmark
 from tirjudge_training.bundled.problems import problem_texts
 from tirjudge_training.data.decontamination import NUM_WORDS, index_of
 from tirjudge_training.instructions.passages import CLOSINGS
+from tirjudge_training.instructions.tool_prompts import TRAINING_TOOL_WRITERS, tool_texts
 from tirjudge_training.instructions.written import TRAINING_WRITERS, written_by
 
 MIN_WORDS = 3
@@ -89,6 +90,10 @@ def training_texts() -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "tasks", written.tasks
     yield "soft", written.soft
     yield "facts", written.facts
+    tools = tool_texts(TRAINING_TOOL_WRITERS)
+    yield "look-ups", tuple(text for _, text in tools.lookups)
+    yield "code", tuple(text for _, text in tools.code)
+    yield "facts of look-ups", tools.facts
     yield "problems", tuple(dict.fromkeys(text for texts in problem_texts().values() for text in texts))
     yield "closings of questions", CLOSINGS
     phrasings = resources.files("tirjudge_training.synthetic").joinpath("phrasings.toml").read_text(encoding="utf-8")

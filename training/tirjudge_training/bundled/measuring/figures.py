@@ -52,6 +52,9 @@ def figures_of(measured_set: MeasuredSet, judged: Sequence[MeasuredJudgment], *,
         found["baselines"] = _baselines(measured_set, judged)
     if any(one.item.asked is not None for one in judged):
         found["checks"] = check_figures(judged)
+    calls = [one.written == (one.item.asked_call,) for one in judged if one.item.asked_call is not None]
+    if calls:
+        found["exact_calls"] = {"num": len(calls), "right": ratio(sum(calls), of=len(calls))}
     return found
 
 

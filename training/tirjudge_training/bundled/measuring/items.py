@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 from tirjudge.types import Mode
 from tirjudge_training.bundled.measuring.edits import flipped
@@ -49,6 +49,10 @@ class MeasuredItem:
     """Indexes of the right responses. Of one response: {0} if it follows all instructions, else empty."""
     asked: tuple[Check, ...] | None = None
     """Checks that the prompt asks for, in the notation of programs. None: not known."""
+    asked_call: str | None = None
+    """The one check that the prompt asks for, if it calls a tool."""
+    evidence: tuple[Mapping[str, Any], ...] = ()
+    """Stores that come with the request, in the layout of `AttachedStore`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +81,8 @@ class MeasuredSet:
 # The held-out writer ------------------------------------------------------------------------------------------------------
 
 
-def _composed(folder: Path, seed: int) -> Iterator[MeasuredItem]:
+def composed(folder: Path, seed: int) -> Iterator[MeasuredItem]:
+    """Yield composed pairs of the held-out writer."""
     return composed_items(seed=seed, num_items=NUM_COMPOSED)
 
 
@@ -94,7 +99,8 @@ def composed_items(*, seed: int, num_items: int) -> Iterator[MeasuredItem]:
             yield item
 
 
-def _whole_prompts(folder: Path, seed: int) -> Iterator[MeasuredItem]:
+def whole_prompts(folder: Path, seed: int) -> Iterator[MeasuredItem]:
+    """Yield a pair for each whole prompt of the held-out writer."""
     written = written_by(HELD_OUT_WRITERS)
     sentences = Composer(written).sentences
     for number, one in enumerate(written.prompts):
@@ -127,7 +133,8 @@ def _pair(
 # IFEval -------------------------------------------------------------------------------------------------------------------
 
 
-def _edited(folder: Path, seed: int) -> Iterator[MeasuredItem]:
+def edited(folder: Path, seed: int) -> Iterator[MeasuredItem]:
+    """Yield responses of IFEval beside edits (`edited_pair`)."""
     rows = _rows(folder, "ifeval")
     with ExitStack() as stack:
         rules = stack.enter_context(official_rules()) if rows else None
@@ -173,7 +180,8 @@ def _asked(row: BenchmarkRow) -> tuple[Check, ...]:
     return tuple(check for kind, given in pairs for check in checks_of(kind, given))
 
 
-def _absolute(folder: Path, seed: int) -> Iterator[MeasuredItem]:
+def absolute(folder: Path, seed: int) -> Iterator[MeasuredItem]:
+    """Yield single responses of IFEval."""
     for row in _rows(folder, "ifeval"):
         yield MeasuredItem(
             id=f"ifeval:{row.id}",
@@ -189,18 +197,26 @@ def _absolute(folder: Path, seed: int) -> Iterator[MeasuredItem]:
 # Other benchmarks -----------------------------------------------------------------------------------------------------------
 
 
-def _labelled(name: str, group: Callable[[BenchmarkRow], str]) -> Callable[[Path, int], Iterator[MeasuredItem]]:
-    """Return the function that draws the rows with a label of a benchmark of pairs, in a random order."""
+def labelled(
+    name: str, group: Callable[[BenchmarkRow], str], *, without: str | None = None
+) -> Callable[[Path, int], Iterator[MeasuredItem]]:
+    """Return the function that draws the rows with a label of a benchmark of pairs, in a random order.
+
+    Args:
+        name: name of the benchmark.
+        group: names the group of a row.
+        without: subset whose rows are left out.
+    """
 
     def draw(folder: Path, seed: int) -> Iterator[MeasuredItem]:
         for row in _shuffled(_rows(folder, name), name, seed):
-            if row.label is not None and len(row.responses) == 2:
+            if row.label is not None and len(row.responses) == 2 and row.subset != without:
                 yield _item(row, (0, 1), {row.label}, group=group(row), seed=seed)
 
     return draw
 
 
-def _best_of_four(folder: Path, seed: int) -> Iterator[MeasuredItem]:
+def best_of_four(folder: Path, seed: int) -> Iterator[MeasuredItem]:
     """Rows in which some responses are right, but not all."""
     for row in _shuffled(_rows(folder, "gsm8k"), "gsm8k", seed):
         right = {place for place, is_right in enumerate(row.meta.get("correct", ())) if is_right}
@@ -208,7 +224,7 @@ def _best_of_four(folder: Path, seed: int) -> Iterator[MeasuredItem]:
             yield _item(row, range(len(row.responses)), right, group=f"{len(right)} right", seed=seed)
 
 
-def _same_style(folder: Path, seed: int) -> Iterator[MeasuredItem]:
+def same_style(folder: Path, seed: int) -> Iterator[MeasuredItem]:
     """Pairs of RM-Bench: a right and a wrong response in the same random style, without those about code."""
     for row in _shuffled(_rows(folder, "rmbench"), "rmbench", seed):
         right = set(row.meta.get("correct", ()))
@@ -242,90 +258,16 @@ def _shuffled(rows: list[BenchmarkRow], name: str, seed: int) -> list[BenchmarkR
     return Random(f"rows/{name}/{seed}").sample(rows, len(rows))
 
 
-def _subset(row: BenchmarkRow) -> str:
+def subset(row: BenchmarkRow) -> str:
+    """Return the subset of a row."""
     return row.subset
 
 
-def _source(row: BenchmarkRow) -> str:
+def source(row: BenchmarkRow) -> str:
+    """Return the subset of a row, with the source of a question of knowledge."""
     return f"{row.subset}: {row.meta.get('source', '')}" if row.subset == "knowledge" else row.subset
 
 
-def _section(row: BenchmarkRow) -> str:
+def section(row: BenchmarkRow) -> str:
+    """Return the section of a row."""
     return str(row.meta.get("section", row.subset))
-
-
-SILENT = {"share_checked": 0.03, "share_unsure": 0.95}
-SETS: tuple[MeasuredSet, ...] = (
-    MeasuredSet(
-        name="writer",
-        title="held-out writer, composed prompts: pairs with one failed check",
-        kind="best",
-        targets={"accuracy": 0.88, "accuracy_checked": 0.96, "share_checked": 0.75},
-        draw=_composed,
-    ),
-    MeasuredSet(
-        name="writer-prompts",
-        title="held-out writer, whole prompts: pairs with one failed check",
-        kind="best",
-        targets={"accuracy": 0.88, "accuracy_checked": 0.96, "share_checked": 0.75},
-        draw=_whole_prompts,
-    ),
-    MeasuredSet(
-        name="ifeval-edits",
-        title="IFEval: a response of GPT-4 beside an edit that flips one instruction",
-        kind="best",
-        targets={"accuracy": 0.90, "accuracy_checked": 0.96, "share_checked": 0.80},
-        draw=_edited,
-    ),
-    MeasuredSet(
-        name="ifeval",
-        title="IFEval: does a response of GPT-4 follow all instructions?",
-        kind="follows",
-        targets={"accuracy": 0.85},
-        draw=_absolute,
-    ),
-    MeasuredSet(
-        name="ifbench",
-        title="IFBench (THU-KEG): pairs",
-        kind="best",
-        targets={"accuracy": 0.66, "accuracy_checked": 0.80},
-        draw=_labelled("ifbench", _subset),
-    ),
-    MeasuredSet(
-        name="gsm8k",
-        title="GSM8K: best of four, some of them right",
-        kind="best",
-        targets={"accuracy_checked": 0.80},
-        draw=_best_of_four,
-    ),
-    MeasuredSet(
-        name="judgebench",
-        title="JudgeBench: pairs",
-        kind="silence",
-        targets=SILENT,
-        draw=_labelled("judgebench", _source),
-    ),
-    MeasuredSet(
-        name="rmbench", title="RM-Bench, chat and safety: pairs", kind="silence", targets=SILENT, draw=_same_style
-    ),
-    MeasuredSet(
-        name="rewardbench",
-        title="RewardBench: pairs",
-        kind="silence",
-        targets=SILENT,
-        draw=_labelled("rewardbench", _section),
-    ),
-)
-
-
-def sets_named(names: Sequence[str]) -> list[MeasuredSet]:
-    """Return sets by name, in their usual order; all for no names.
-
-    Raises:
-        ValueError: a name is unknown.
-    """
-    known = [one.name for one in SETS]
-    for name in names:
-        if name not in known:
-            raise ValueError(f"no set is named {name!r}; the sets are {', '.join(known)}")
-    return [one for one in SETS if not names or one.name in names]

@@ -145,9 +145,8 @@ def checks_in(rollout: RolloutRecord) -> tuple[str, ...] | None:
 
 
 def _request(item: MeasuredItem, mode: Mode, responses: Sequence[str], **options: str) -> JudgeRequest:
-    return JudgeRequest.model_validate(
-        {"mode": mode, "prompt": item.prompt, "responses": list(responses), "temperature": 0.0, **options}
-    )
+    fields = {"mode": mode, "prompt": item.prompt, "responses": list(responses), "temperature": 0.0, **options}
+    return JudgeRequest.model_validate(fields | ({"evidence": list(item.evidence)} if item.evidence else {}))
 
 
 def _chances(item: MeasuredItem, judgment: Judgment) -> list[float] | None:

@@ -18,7 +18,8 @@ from tirjudge.judge import Judge
 from tirjudge.model import fingerprint
 from tirjudge.profile import Profile, load_profile
 from tirjudge.tools.python import PythonTool
-from tirjudge_sandbox import SandboxPool
+from tirjudge_evidence.functions import EvidenceSettings, functions_of, open_stores
+from tirjudge_sandbox import SandboxPool, candidates
 from tirjudge_training.bundled.measuring.check_lists import compared
 from tirjudge_training.bundled.measuring.contamination import contamination_report
 from tirjudge_training.bundled.measuring.figures import figures_of, sameness
@@ -125,8 +126,9 @@ async def _measure(
     engine = EmbeddedEngine.load(plan.checkpoint)
     lines: list[str] = []
     try:
-        async with SandboxPool() as pool:
-            judge = Judge(engine=engine, tools=[PythonTool(pool)], profile=profile)
+        async with SandboxPool() as pool, open_stores(EvidenceSettings()) as stores:
+            functions = [*candidates.FUNCTIONS, *functions_of(stores)]
+            judge = Judge(engine=engine, tools=[PythonTool(pool, functions)], profile=profile)
             for measured_set in plan.sets:
                 items = _drawn(measured_set, plan, on_item=on_item)
                 if not items:

@@ -6,17 +6,26 @@ standard input and for functions whose arguments are named (`nums = [1, 2], k = 
 process of its own.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tirjudge_sandbox.guest import tests
+    from collections.abc import Callable
+
+    tests: Callable[..., Any]
 
 # Program
 import ast
 import re
+from itertools import pairwise
 from typing import Any
 
 MAX_CASES = 8
+MAX_CHARS = 40_000
+SECONDS = 4.0
+OTHER_LANGUAGE = (
+    r"C\+\+|C#|\b(?:Java|JavaScript|TypeScript|Rust|Golang|Kotlin|Ruby|PHP|Swift|Scala|Haskell|Perl|Lua|SQL|Bash)\b"
+    r"|\b(?:Go|C) (?:function|program|code)|\bin (?:Go|C)\b"
+)
 SAID = (
     r"(?:\s*\))?[`\"']?(?:"
     r",?\s*(?:which |it |this |that )?(?:(?:should|must|shall|will|would|has to|needs to|ought to) )?"
@@ -72,7 +81,7 @@ def literal(text: str) -> tuple[Any, int] | None:
         end = closing(text, found.end() - 1)
     else:
         end = found and found.end()
-    if not end or re.match(r"[ \t]*(?:[-+*/%<>&|^]|and |or |if )[ \t]*[\w([]|\.[a-z]|[\[(]", text[end:]):
+    if not end or re.match(r"[ \t]*[-+*/%<>&|^][ \t]*[\w([]|\.[a-z]|[\[(]", text[end:]):
         return None
     source = text[:end]
     word = {"true": True, "false": False, "null": None}
@@ -81,7 +90,9 @@ def literal(text: str) -> tuple[Any, int] | None:
     wrap = re.match(r"(set|frozenset|sorted|list|tuple|dict)\(", source)
     try:
         value = ast.literal_eval(source[wrap.end() : -1] or "()" if wrap else source)
-        return {"set": frozenset, "frozenset": frozenset, "sorted": sorted}.get(wrap[1] if wrap else "", lambda x: x)(value), end
+        return {"set": frozenset, "frozenset": frozenset, "sorted": sorted}.get(wrap[1] if wrap else "", lambda x: x)(
+            value
+        ), end
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
 
@@ -105,14 +116,16 @@ def call_at(text: str, start: int, bracket: int) -> str | None:
 def calls_in(prompt: str) -> list[tuple[str, str, Any]]:
     """Return calls with their results: the name of the function, the expression to compute, the result."""
     found: list[tuple[str, str, Any]] = []
-    for name in [*re.finditer(r"(?<![\w.])(?!print\b|isclose\b|range\b|len\b|set\b|sorted\b)[A-Za-z_]\w*(?= ?\()", prompt)][:500]:
+    for name in [
+        *re.finditer(r"(?<![\w.])(?!print\b|isclose\b|range\b|len\b|set\b|sorted\b)[A-Za-z_]\w*(?= ?\()", prompt)
+    ][:500]:
         line = prompt[prompt.rfind("\n", 0, name.start()) + 1 : name.start()]
         bracket = prompt.index("(", name.end())
         call = call_at(prompt, name.start(), bracket)
         if call is None or (bracket > name.end() and "assert" not in line and ">>>" not in line):
             continue
         outer = re.search(r"\b(set|sorted|list|tuple|len|frozenset)\($", line)
-        if re.search(r"\bdef |\bclass |print\($", line) or (
+        if re.search(r"\b(?:def|class)\s+$|print\($", line) or (
             line.endswith("(") and not outer and "assert (" not in line and "isclose(" not in line
         ):
             continue
@@ -128,7 +141,7 @@ def calls_in(prompt: str) -> list[tuple[str, str, Any]]:
             found.append((name[0], expression, (said[1] != "False") != bool(claim[1])))
             continue
         link = re.match(SAID, rest)
-        if link and ("\n" not in link[0] or ">>>" in line):
+        if link and ("\n" not in link[0] or ">>>" in line) and rest[link.end() :][:3] not in ('"""', "'''", ">>>"):
             value = literal(rest[link.end() :])
             if value:
                 found.append((name[0], expression, value[0]))
@@ -140,7 +153,7 @@ def samples_in(prompt: str) -> list[tuple[str, str]]:
     parts: list[tuple[str, bool, list[str]]] = []
     is_open, before = False, ""
     for line in prompt.split("\n")[:3000]:
-        header = re.match(HEADER, line)
+        header = re.match(HEADER, line[:300])
         if header:
             sure = bool(header[1] or header[3] or re.search(r"(?i)\b(?:sample|example)", before))
             first = (header[4] or "").strip().strip("`*")
@@ -149,17 +162,46 @@ def samples_in(prompt: str) -> list[tuple[str, str]]:
         elif is_open:
             lines = parts[-1][2]
             is_fence = line.strip().startswith("```")
-            is_text = bool(re.match(r"(?i)\W*(?:explanation|note|constraint|example|sample|hint|limit|case|test)", line))
+            is_text = bool(
+                re.match(r"(?i)\W{0,9}(?:explanation|note|constraint|example|sample|hint|limit|case|test)", line)
+            )
             ends_output = parts[-1][0] == "out" and not line.strip() and bool(lines)
             if ends_output or is_text or (is_fence and lines):
                 is_open = False
             elif not is_fence and (line.strip() or lines):
                 lines.append(line.rstrip())
         before = line if line.strip() else before
-    pairs = [(a, b) for a, b in zip(parts, parts[1:]) if (a[0], b[0]) == ("in", "out")]
+    pairs = [(a, b) for a, b in pairwise(parts) if (a[0], b[0]) == ("in", "out")]
     pairs = [(a, b) for a, b in pairs if a[1] or b[1]] or pairs
-    texts = [["\n".join(part[2]).strip() for part in pair] for pair in pairs]
-    return [(spaced(given), spaced(wanted)) for given, wanted in texts if wanted and not is_prose(given + "\n" + wanted)]
+    texts = [("\n".join(a[2]).strip(), "\n".join(b[2]).strip()) for a, b in pairs]
+    if not pairs:
+        texts = re.findall(r"(?i)\binput: *([^\n]{1,500}?)[ ,;.]*\boutput: *([^\n]+)", prompt)
+    kept = [(given, wanted) for given, wanted in texts if wanted and not is_prose(f"{given}\n{wanted}")]
+    return [(spaced(given), spaced(wanted)) for given, wanted in kept]
+
+
+def session_in(prompt: str) -> tuple[list[str], list[Any]] | None:
+    """Return the statements of an interactive session that keep its results in `_results`, and the results."""
+    lines = [line.strip() for line in prompt.split("\n")]
+    statements: list[str] = []
+    results: list[Any] = []
+    for line, after in pairwise([*lines, ""]):
+        if not line.startswith(">>> "):
+            continue
+        statement, shown = line[4:].strip(), literal(after)
+        printed = re.fullmatch(r"print\((.*)\)", statement)
+        is_result = (
+            bool(after) and not after.startswith((">>>", '"""', "'''")) and (printed is not None or shown is not None)
+        )
+        if is_result:
+            results.append(after if printed or shown is None else plain(shown[0]))
+            statement = f"_results.append({f'str({printed[1]})' if printed else statement})"
+        try:
+            ast.parse(statement)
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return None
+        statements.append(statement)
+    return (statements, results) if results else None
 
 
 def spaced(text: str) -> str:
@@ -176,12 +218,21 @@ def is_prose(text: str) -> bool:
 
 def code_of(response: str) -> str:
     """Return the code of a response: its longest block of Python, or all of it."""
-    blocks = [part.split("```")[0].partition("\n") for part in response.split("\n```")[1:]]
-    blocks += [response[3:].split("```")[0].partition("\n")] if response.startswith("```") else []
-    python = [code for tag, _, code in blocks if re.fullmatch(r"\s*(?:py|python[23]?|pycon)?\s*", tag, re.I) and code.strip()]
-    if not python and any(code.strip() for tag, _, code in blocks if tag.strip()):
-        raise ValueError("the code of the response is not Python")
-    return max(python, key=len) if python else without_prose(response)
+    blocks: list[tuple[str, list[str]]] = []
+    fence = ""
+    for line in response.split("\n"):
+        mark = re.match(r"\s*(`{3,}|~{3,})\s*([\w+#]*)", line)
+        if mark and not fence:
+            fence = mark[1]
+            blocks.append((mark[2].lower(), []))
+        elif mark and mark[1].startswith(fence):
+            fence = ""
+        elif fence:
+            blocks[-1][1].append(line)
+    python = ["\n".join(lines) for tag, lines in blocks if tag in ("", "py", "python", "python2", "python3")]
+    if blocks:
+        return max(python, key=len, default="")
+    return without_prose(response)
 
 
 def without_prose(text: str) -> str:
@@ -189,7 +240,7 @@ def without_prose(text: str) -> str:
     lines = text.split("\n")
     first = next((at for at, line in enumerate(lines) if re.match(r"(?:def|class|import|from|async|@)\b", line)), None)
     for start in (0, first):
-        for end in [*range(len(lines), 0, -1)][: 1 if start == 0 else 200]:
+        for end in [*range(len(lines), 0, -1)][: 1 if start == 0 else 60]:
             try:
                 ast.parse("\n".join(lines[start:end]))
             except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -223,16 +274,29 @@ def plain(value: Any) -> Any:
 
 
 def cases_for(code: str, prompt: str) -> tuple[str, list[dict[str, Any]]]:
-    """Return the code with one function for each case that calls it, and the cases."""
-    method = re.search(r"\bclass Solution\b[\s\S]{0,2000}?\n\s+def (\w+)\(\s*self", code)
+    """Return the code with one function for each case that calls it, and the cases.
+
+    Raises:
+        ValueError: the prompt has no example.
+    """
+    method = re.search(r"\bclass Solution\b[\s\S]{0,2000}?\n[ \t]+def (\w+)\(\s*self", code[:30_000])
     functions = re.findall(r"(?m)^(?:async )?def (\w+)", code)
     prefix = "Solution()." if method else ""
     last = method[1] if method else functions[-1] if functions else ""
+    found = calls_in(prompt)[:MAX_CASES]
+    session = None if found else session_in(prompt)
+    samples = [] if found or session else samples_in(prompt)[:MAX_CASES]
+    if not (found or session or samples):
+        raise ValueError("the prompt has no example")
     calls, cases = [], []
-    for name, expression, value in calls_in(prompt)[:MAX_CASES]:
+    for name, expression, value in found:
         inner = f"{prefix}{name}(" if method and name not in functions else f"{name}("
         calls.append((expression.replace(f"{name}(", inner, 1), value))
-    for given, wanted in [] if calls else samples_in(prompt)[:MAX_CASES]:
+    if session:
+        body = "".join(f"    {statement}\n" for statement in session[0])
+        code += f"\n\ndef _session():\n    _results = []\n{body}    return _results\n"
+        cases.append({"call": "_session", "returns": session[1]})
+    for given, wanted in samples:
         values, value = named_arguments(given), literal(wanted)
         if values and value and last and not re.search(r"\binput\(|\bstdin\b|\bopen\(0", code):
             calls.append((f"{prefix}{last}({', '.join(map(repr, values))})", value[0]))
@@ -257,11 +321,13 @@ def completed(code: str, prompt: str) -> str:
 def examples(r: str, prompt: str) -> bool:
     """Return whether the code of a response does what all examples of the prompt show.
 
+    A response cannot make this fail: only the prompt can. So it cannot keep others from being checked either.
+
     Raises:
-        ValueError: the prompt has no example, or the code is not Python.
+        ValueError: the prompt has no example, or it asks for another language than Python.
     """
-    prompt = re.sub(r"(?i)(?<=[.)\]:!?$\"])\s*(?=sample input)", "\n", prompt[:40_000].replace("\r", ""))
-    code, cases = cases_for(completed(code_of(r), prompt), prompt)
-    if not cases:
-        raise ValueError("the prompt has no example that fits the code")
-    return tests(code, cases).all_passed
+    prompt = re.sub(r"(?i)(?<=[.)\]:!?$\"])\s*(?=sample input)", "\n", prompt[:MAX_CHARS].replace("\r", ""))
+    if re.search(OTHER_LANGUAGE, prompt) and not re.search(r"(?i)python|\bdef ", prompt):
+        raise ValueError("the prompt does not ask for Python")
+    code, cases = cases_for(completed(code_of(r[:MAX_CHARS]), prompt), prompt)
+    return bool(cases) and all(tests(code, [case], timeout_s=SECONDS).all_passed for case in cases)

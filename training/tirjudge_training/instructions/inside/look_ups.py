@@ -4,23 +4,25 @@ A question asks for an attribute of something, such as the rate of a loan. The s
 attribute answers it. `stores()` fails if the judge has no evidence, and `look_up` if no store has the attribute.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
 
-    def stores() -> list[dict[str, Any]]: ...
-    def sql(store: str, query: str, params: list[Any]) -> list[dict[str, Any]]: ...
-    def sparql(store: str, query: str) -> list[dict[str, Any]]: ...
-    def search(store: str, query: str, limit: int) -> list[dict[str, Any]]: ...
-    def is_a(store: str, thing: str, cls: str) -> bool | None: ...
-
+    Rows = list[dict[str, Any]]
+    stores: Callable[[], Rows]
+    sql: Callable[[str, str, list[str]], Rows]
+    sparql: Callable[[str, str], Rows]
+    search: Callable[[str, str, int], Rows]
+    is_a: Callable[[str, str, str], bool | None]
+    prompt: str
 
 # Program
-import json
 import re
 from collections.abc import Iterator
 from typing import Any
 
+Found = tuple[list[Any], list[Any]]
 LABEL = "<http://www.w3.org/2000/01/rdf-schema#label>"
 CLASSES = """
 SELECT DISTINCT ?c ?l {
@@ -41,71 +43,86 @@ def named(text: Any) -> str:
     return " ".join(word.removesuffix("s") for word in words if word not in ("the", "a", "an"))
 
 
-def by_authority() -> list[dict[str, Any]]:
-    """Return the stores, those with the highest authority first."""
-    return sorted(stores(), key=lambda each: -each["authority"])
+def quoted(name: str) -> str:
+    """Return a name for SQL."""
+    return '"' + name.replace('"', '""') + '"'
 
 
-def in_table(store: str, name: str, attribute: str) -> list[Any] | None:
-    """Return the values of an attribute in the rows with a name; None if no table has the attribute."""
+def columns_named(store: str, attribute: str) -> list[tuple[str, str, list[str]]]:
+    """Return the columns with a name, each with its table and the other columns of it. Without such a column, the only one
+    whose name ends with it, such as `interest_rate` for "rate"."""
     columns: dict[str, list[str]] = {}
     query = "SELECT table_name t, column_name c FROM information_schema.columns WHERE table_schema = 'main'"
     for row in sql(store, query, []):
         columns.setdefault(row["t"], []).append(row["c"])
-    found, has_attribute = [], False
-    for table, names in columns.items():
-        for column in names:
-            if named(column) != named(attribute):
-                continue
-            has_attribute = True
-            keys = [f'lower(trim(CAST({json.dumps(key)} AS VARCHAR)))' for key in names if key != column]
-            if keys:
-                where = f"lower(?) IN ({', '.join(keys)})"
-                rows = sql(store, f"SELECT DISTINCT {json.dumps(column)} v FROM {json.dumps(table)} WHERE {where}", [name])
-                found += [row["v"] for row in rows if row["v"] is not None]
-    return found if has_attribute else None
+    places = [
+        (table, each, [key for key in names if key != each]) for table, names in columns.items() for each in names
+    ]
+    exact = [place for place in places if named(place[1]) == named(attribute)]
+    longer = [place for place in places if named(place[1]).endswith(f" {named(attribute)}")]
+    return exact or (longer if len(longer) == 1 else [])
 
 
-def in_graph(store: str, name: str, attribute: str) -> list[Any] | None:
+def in_table(store: str, name: str, attribute: str) -> Found | None:
+    """Return the values of an attribute in the rows with a name; None if no table has the attribute."""
+    found, others = [], []
+    names = [name.lower(), re.sub(r"^(?:the|our|my) ", "", name.lower())]
+    places = columns_named(store, attribute)
+    for table, column, keys in places:
+        cells = ", ".join(f"lower(trim(CAST({quoted(key)} AS VARCHAR)))" for key in keys)
+        asked = f"? IN ({cells}) OR ? IN ({cells})" if keys else "? = ? AND false"
+        select = f"SELECT DISTINCT {quoted(column)} v, coalesce({asked}, false) a FROM {quoted(table)}"
+        for row in sql(store, f"{select} ORDER BY a DESC LIMIT 1000", names):
+            if row["v"] is not None:
+                (found if row["a"] else others).append(row["v"])
+    return (found, others) if places else None
+
+
+def in_graph(store: str, name: str, attribute: str) -> Found | None:
     """Return the values of a property of the nodes with a name; None if the graph lacks the property."""
-    asked = {row["p"] for row in sparql(store, "SELECT DISTINCT ?p { ?s ?p ?o }") if named(row["p"]) == named(attribute)}
-    found = []
-    for each in sorted(asked):
+    properties = sparql(store, "SELECT DISTINCT ?p { ?s ?p ?o }")
+    asked = sorted({row["p"] for row in properties if named(row["p"]) == named(attribute)})
+    found, others = [], []
+    for each in asked:
         query = f"SELECT ?s ?n ?o ?l {{ ?s <{each}> ?o OPTIONAL {{ ?s {LABEL} ?n }} OPTIONAL {{ ?o {LABEL} ?l }} }}"
         for row in sparql(store, query):
-            if named(name) in (named(row["s"]), named(row.get("n") or "")):
-                found.append(row.get("l") or re.sub(r"^.*[/#:]", "", str(row["o"])))
-    return found if asked else None
+            is_asked = named(name) in (named(row["s"]), named(row.get("n") or ""))
+            (found if is_asked else others).append(row.get("l") or re.sub(r"^.*[/#:]", "", str(row["o"])))
+    return (found, others) if asked else None
 
 
-def in_documents(store: str, name: str, attribute: str) -> list[str] | None:
+def in_documents(store: str, name: str, attribute: str) -> Found | None:
     """Return what the passages about a name tell about an attribute; None if they do not mention it."""
     texts = [hit["text"] for hit in search(store, f"{name} {attribute}", 9)]
+    of = rf"(?i)\b{re.escape(attribute)}\b(?: (?:of|for) {re.escape(name)})?"
+    tells = rf"{of}\s*(?:is|was|are|were|will be|:|=)\s*([^\n.;,]+)"
     about = [text for text in texts if name.lower() in text.lower()]
-    tells = rf"(?i)\b{re.escape(attribute)}\b(?: (?:of|for) {re.escape(name)})?\s*(?:is|was|are|were|will be|:|=)\s*([^\n.;,]+)"
     found = [value.strip() for text in about for value in re.findall(tells, text)]
-    return found if found or any(attribute.lower() in text.lower() for text in texts) else None
+    is_mentioned = any(attribute.lower() in text.lower() for text in texts)
+    return (found, []) if found or is_mentioned else None
 
 
-def look_up(name: str, *attributes: str) -> list[Any]:
-    """Return the values of an attribute of an attribute of ... a thing. Empty: the evidence does not tell.
+def look_up(name: str, *attributes: str) -> Found:
+    """Return the values of an attribute of an attribute of ... a thing, and the values of the other things. No value: the
+    evidence does not tell.
 
     Raises:
         LookupError: no store has the attribute.
     """
     values: list[Any] = [name]
+    others: list[Any] = []
     for attribute in attributes:
         found = None
-        for store in by_authority():
+        for store in sorted(stores(), key=lambda each: -each["authority"]):
             find = {"table": in_table, "graph": in_graph, "documents": in_documents}.get(store["kind"])
-            here = find(store["name"], str(values[0]), attribute) if find else None
-            found = here if here is not None and not found else found
+            here = find(store["name"], str(values[0]), attribute) if find and not (found and found[0]) else None
+            found = here or found
         if found is None:
             raise LookupError(f"no store tells the {attribute} of anything")
-        values = found
+        values, others = found
         if not values:
             break
-    return values
+    return values, others
 
 
 def states(r: str, value: Any) -> bool:
@@ -121,12 +138,11 @@ def states(r: str, value: Any) -> bool:
 
 def knows_nothing(r: str) -> bool:
     """Return whether a response says that the evidence does not tell."""
-    tells = r"\b(?:say|state|tell|contain|list|mention|include|give|show|have|find|know|determine|specify|provide)"
-    return re.search(
-        rf"(?i)\b(?:not|n't|n’t|no|cannot|nothing|nowhere)\b.{{0,30}}{tells}|n['’]t\b.{{0,30}}{tells}"
-        r"|\b(?:not|isn['’]t) (?:in|stated|known|given|found|listed|recorded|available|mentioned|clear|there)\b|\bunknown\b",
-        r[:5000],
-    ) is not None
+    denial = r"\b(?:not|no|cannot|nothing|nowhere)\b|n['’]t\b"
+    telling = r"say|state|tell|contain|list|mention|include|give|show|have|find|know|determine|specify|provide"
+    absent = r"in|stated|known|given|found|listed|recorded|available|mentioned|clear|there"
+    says = rf"(?i)(?:{denial}).{{0,30}}\b(?:{telling})|(?:\bnot|n['’]t) (?:{absent})\b|\bunknown\b"
+    return re.search(says, r[:5000]) is not None
 
 
 def affirms(r: str) -> bool | None:
@@ -141,9 +157,13 @@ def affirms(r: str) -> bool | None:
 
 
 def tells(r: str, name: str, *attributes: str) -> bool:
-    """Return whether a response tells what the stores have, or that they do not have it."""
-    values = look_up(name, *attributes)
-    return any(states(r, value) for value in values) if values else knows_nothing(r)
+    """Return whether a response tells what the stores have, and no other value beside it, or that they do not have it."""
+    values, others = look_up(name, *attributes)
+    r = r[:20_000]
+    if not values:
+        return knows_nothing(r)
+    others = [other for other in others if other not in values and not states(prompt, other)]
+    return any(states(r, value) for value in values) and not any(states(r, other) for other in others)
 
 
 def classes_named(store: str, cls: str) -> Iterator[str]:
@@ -160,7 +180,7 @@ def is_in_class(name: str, cls: str) -> bool | None:
         LookupError: no graph has the class.
     """
     known = False
-    for store in by_authority():
+    for store in stores():
         for each in classes_named(store["name"], cls) if store["kind"] == "graph" else ():
             known = True
             try:
@@ -177,6 +197,6 @@ def is_in_class(name: str, cls: str) -> bool | None:
 def of_kind(r: str, name: str, *path: str) -> bool:
     """Return whether a response rightly says yes, no, or that the stores do not tell: is a thing, or an attribute of it, in
     a class?"""
-    things = look_up(name, *path[:-1]) if len(path) > 1 else [name]
+    things = look_up(name, *path[:-1])[0]
     answer = is_in_class(str(things[0]), path[-1]) if things else None
     return affirms(r) is answer if answer is not None else affirms(r) is None and knows_nothing(r)

@@ -1,0 +1,261 @@
+"""Parts of the bundled judge's programs that call tools: tests of the examples in a prompt, and look-ups in stores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tirjudge.tools.functions import CallAccount, Offer
+from tirjudge.types import JudgeRequest
+from tirjudge_evidence.functions import EvidenceSettings, functions_of, open_stores
+from tirjudge_evidence.tasks.generating import draw_tasks
+from tirjudge_sandbox import SandboxPool
+from tirjudge_sandbox.candidates import FUNCTIONS
+from tirjudge_training.bundled.measuring.tool_items import written_code, written_lookups
+from tirjudge_training.instructions.helpers import SOURCES, TOOL_SOURCES
+from tirjudge_training.instructions.tool_prompts import EXAMPLES, called, checks_of_task
+
+RIGHT = "def add(a, b):\n    return a + b\n"
+WRONG = "def add(a, b):\n    return a - b\n"
+PROMPT = "Write a Python function add(a, b).\n>>> add(1, 2)\n3"
+
+
+async def outcomes(
+    pool: SandboxPool,
+    check: str,
+    *responses: str,
+    prompt: str,
+    functions: Sequence[Any] = FUNCTIONS,
+    evidence: Sequence[Mapping[str, Any]] = (),
+) -> list[bool | str]:
+    """Return for each response whether it passes a check, or the name of the error that the check raises."""
+    source = SOURCES[check.partition("(")[0]]
+    program = (
+        f"import json\nimport math\nimport re\n{source}\nfor r in responses.values():\n"
+        f"    try:\n        print(bool({check}))\n    except Exception as error:\n        print(type(error).__name__)\n"
+    )
+    request = JudgeRequest.model_validate(
+        {"mode": "pairwise", "prompt": prompt, "responses": ["", ""], "evidence": list(evidence) or None}
+    )
+    bound = {"prompt": prompt, "responses": {str(place): text for place, text in enumerate(responses)}}
+    offer = Offer(functions=functions, account=CallAccount(), request=request)
+    result = await pool.run(program, bindings=bound, offer=offer)
+    return [{"True": True, "False": False}.get(line, line) for line in result.stdout.split()]
+
+
+def test_the_modules_have_no_function_that_other_programs_have() -> None:
+    others = {name for name in SOURCES if name not in TOOL_SOURCES}
+    for source in TOOL_SOURCES.values():
+        namespace: dict[str, Any] = {}
+        exec(source, namespace)  # noqa: S102 (our own text)
+        assert not others & set(namespace)
+
+
+# Code ---------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        ">>> add(1, 2)\n3",
+        "assert add(1, 2) == 3",
+        "assert add(1, 2) == 3, 'small'\nassert add(5, 5) == 10",
+        "add(1, 2) -> 3",
+        "add(1, 2) ==> 3",
+        "For example, add(1, 2) should return 3.",
+        "`add(1, 2)` returns `3`",
+        "e.g. add(1,2)=3",
+        "add(1, 2)  # 3",
+        "it holds that add(4, 1) is 5 and add(1, 1) is 2",
+        "def add(a, b):\n    '''Adds.\n    >>> add(1, 2)\n    3\n    '''",
+        "Input: a = 1, b = 2\nOutput: 3",
+        "Example 1:\n\n**Input:** a = 1, b = 2\n**Output:** 3\n**Explanation:** 1 and 2 are 3.",
+        "Input: a = 2, b = 3 Output: 5",
+        "import math\nassert math.isclose(add(0.1, 0.2), 0.3, rel_tol=0.001)",
+        "assert set([add(1, 2)]) == {3}\nassert add(2, 2) == 4",
+        ">>> x = add(1, 2)\n>>> x\n3\n>>> print(x + 1)\n4",
+    ],
+)
+async def test_examples_tell_right_code_from_wrong_code(pool: SandboxPool, shown: str) -> None:
+    fenced = f"Here you are:\n```python\n{RIGHT}```\nIt adds.\n\nRun it:\n```bash\npython add.py\n```"
+    found = await outcomes(pool, EXAMPLES, RIGHT, WRONG, fenced, "No.", prompt=f"Write add(a, b) in Python.\n{shown}")
+    assert found == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("shown", "right", "wrong"),
+    [
+        (
+            "Sample Input 1\n\n2\n\n3\n\nSample Output 1\n\n5\n\nNote\n\nThe sum.",
+            "print(int(input()) + int(input()))",
+            "print(1)",
+        ),
+        ("Input:\n```\n2 3\n```\nOutput:\n```\n5\n```", "print(sum(map(int, input().split())))", "print(6)"),
+        (
+            "Input\n\nThe first line has the integers a and b, as usual.\n\nOutput\n\nPrint their sum on one line.\n\n"
+            "Sample Input:\n1 2\n\nSample Output:\n3",
+            "import sys\nprint(sum(map(int, sys.stdin.read().split())))",
+            "print(4)",
+        ),
+        ('words("a b") -> {"a", "b"}', "def words(s):\n    return set(s.split())", "def words(s):\n    return s.split()[:1]"),
+        ('pair("x") == ("x", "x")', "def pair(x):\n    return x, x", "def pair(x):\n    return x"),
+        (
+            "class Solution:\n    def twice(self, n)\n\nInput: n = 4\nOutput: 8",
+            "class Solution:\n    def twice(self, n):\n        return n + n",
+            "class Solution:\n    def twice(self, n):\n        return n",
+        ),
+        ("Write `half(n: int) -> float`.\n>>> half(3)\n1.5", "    return n / 2", "    return n // 2"),
+    ],
+)  # fmt: skip
+async def test_examples_of_other_kinds(pool: SandboxPool, shown: str, right: str, wrong: str) -> None:
+    assert await outcomes(pool, EXAMPLES, right, wrong, prompt=f"In Python.\n{shown}") == [True, False]
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "Write a Python function add(a, b) that adds two numbers.",
+        "Write a C++ function `int add(int a, int b)`.\n>>> add(1, 2)\n3",
+        "What does add(a, b) do?",
+        "",
+    ],
+)
+async def test_a_prompt_without_usable_examples_is_not_checked(pool: SandboxPool, prompt: str) -> None:
+    assert await outcomes(pool, EXAMPLES, RIGHT, WRONG, prompt=prompt) == ["ValueError"] * 2
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "print(True)\nimport os\nos._exit(0)",
+        "def add(a, b):\n    import os\n    print(3)\n    os._exit(0)",
+        "class Same:\n    def __eq__(self, other):\n        return True\ndef add(a, b):\n    return Same()",
+        "def add(a, b):\n    raise SystemExit(0)",
+        "import builtins\nbuiltins.all = lambda x: True\ndef add(a, b):\n    return 4",
+        "def add(a, b):\n    return '3'",
+        "def add(a, b):\n    return True + 2 == 3",
+        "```js\nfunction add(a, b) { return a + b }\n```",
+        "import a_module_that_nobody_has\ndef add(a, b):\n    return a + b",
+        "def add(a, b:\n    return a + b",
+        '"""```python\ndef add(a, b): return 4\n',
+        "",
+    ],
+)
+async def test_a_response_neither_passes_nor_keeps_others_from_being_checked(pool: SandboxPool, attack: str) -> None:
+    assert await outcomes(pool, EXAMPLES, attack, RIGHT, prompt=PROMPT) == [False, True]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["add(" * 9000, " " * 40_000 + "x", "```" * 12_000, "input: " * 6000, "class Solution\n" * 3000, "(" * 40_000],
+)  # fmt: skip
+async def test_large_texts_are_bounded_work(pool: SandboxPool, text: str) -> None:
+    assert await outcomes(pool, EXAMPLES, text, RIGHT, prompt=PROMPT) == [False, True]
+    assert await outcomes(pool, EXAMPLES, RIGHT, prompt=f"{PROMPT}\n{text}") == [True]
+
+
+async def test_the_program_fails_without_the_tool(pool: SandboxPool) -> None:
+    assert await outcomes(pool, EXAMPLES, RIGHT, WRONG, prompt=PROMPT, functions=()) == ["NameError"] * 2
+
+
+@pytest.mark.slow  # sixty pairs, each with a process for each case
+async def test_examples_decide_the_pairs_of_the_held_out_writer(pool: SandboxPool) -> None:
+    wrong = []
+    for item in written_code(Path(), 1):
+        found = await outcomes(pool, EXAMPLES, *item.responses, prompt=item.prompt)
+        if found != [place in item.right for place in range(2)]:
+            wrong.append(item.id)
+    assert len(wrong) <= 2, wrong
+
+
+# Look-ups -----------------------------------------------------------------------------------------------------------------
+
+CUSTOMERS = (
+    "customer,amount,interest_rate,branch,active,größe\nAnn Lee,10000,4.5,North,true,7\nBob,250000,6,South,false,8\n"
+)
+LOANS = {
+    "name": "loans",
+    "kind": "table",
+    "files": [
+        {"name": "loans.csv", "format": "csv", "text": CUSTOMERS},
+        {"name": "branches.csv", "format": "csv", "text": "branch,manager\nNorth,Carla\nSouth,Deniz\n"},
+    ],
+}  # fmt: skip
+NOTES = {
+    "name": "notes",
+    "kind": "documents",
+    "files": [
+        {
+            "name": "n.txt",
+            "format": "text",
+            "text": "Ann Lee called twice. The due date of Ann Lee is 3 May. Bob moved.",
+        }
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("check", "right", "wrong"),
+    [
+        (called("tells", "Ann Lee", "amount"), "10,000 EUR", "It is 250000."),
+        (called("tells", "ann lee", "amount"), "10000.00", "1000"),
+        (called("tells", "Bob", "interest rate"), "Bob pays 6 %.", "4.5 %"),
+        (called("tells", "Bob", "rate"), "6.0", "The evidence does not say it."),
+        (called("tells", "Bob", "branch", "manager"), "Deniz manages it", "Carla"),
+        (called("tells", "Bob", "branch"), "South", "South or North, I am not sure"),
+        (called("tells", "Zoe", "amount"), "I could not find it in the table.", "10000"),
+        (called("tells", "Ann Lee", "due date"), "The 3 May.", "on 4 May"),
+        (called("tells", "Bob", "Größe"), "8", "7"),
+        (called("tells", "Bob", "active"), "No, the loan is closed.", "Yes."),
+    ],
+)
+async def test_look_ups(pool: SandboxPool, check: str, right: str, wrong: str) -> None:
+    async with open_stores(EvidenceSettings()) as stores:
+        found = await outcomes(
+            pool, check, right, wrong, prompt="?", functions=functions_of(stores), evidence=[LOANS, NOTES]
+        )
+    assert found == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("check", "functions_are_given", "error"),
+    [
+        (called("tells", "Bob", "shoe size"), True, "LookupError"),
+        (called("of_kind", "Bob", "customer"), True, "LookupError"),
+        (called("tells", "Bob", "amount"), False, "NameError"),
+        (called("tells", 'x"; DROP TABLE loans; --', 'x" FROM loans; --'), True, "LookupError"),
+    ],
+)
+async def test_what_no_store_tells_is_not_checked(
+    pool: SandboxPool, check: str, functions_are_given: bool, error: str
+) -> None:
+    async with open_stores(EvidenceSettings()) as stores:
+        functions = functions_of(stores) if functions_are_given else ()
+        found = await outcomes(pool, check, "1", "2", prompt="?", functions=functions, evidence=[LOANS])
+    assert found == [error] * 2
+
+
+@pytest.mark.slow  # programs with queries, each query in a process of its own
+@pytest.mark.parametrize("source", ["worlds", "writer"])
+async def test_look_ups_solve_held_out_questions(pool: SandboxPool, source: str) -> None:
+    cases = [
+        (task.question, task.responses, {task.label}, checks_of_task(task), task.stores)
+        for task in islice(draw_tasks(seed="helpers", held_out=True), 30)
+    ]
+    if source == "writer":
+        cases = [
+            (item.prompt, item.responses, item.right, (item.asked_call or "",), item.evidence)
+            for item in islice(written_lookups(Path(), 1), 0, None, 6)
+        ]
+    async with open_stores(EvidenceSettings()) as stores:
+        for prompt, responses, right, checks, evidence in cases:
+            for check in checks:
+                found = await outcomes(
+                    pool, check, *responses, prompt=prompt, functions=functions_of(stores), evidence=evidence
+                )
+                assert found == [place in right for place in range(2)], (prompt, responses, check, json.dumps(evidence))

@@ -1,0 +1,195 @@
+"""Items that programs decide with the functions of tools: answers with code, and questions that stores answer.
+
+The held-out writer's texts and the held-out worlds are of this project. The other items are made of rows of benchmarks.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tirjudge.types import Mode
+from tirjudge_evidence.tasks.generating import draw_tasks
+from tirjudge_training.bundled.measuring.items import MeasuredItem
+from tirjudge_training.bundled.measuring.rows import BenchmarkRow, find_benchmark, read_benchmark
+from tirjudge_training.instructions.composing import Composer
+from tirjudge_training.instructions.tool_prompts import (
+    EXAMPLES,
+    HELD_OUT_TOOL_WRITERS,
+    WRITERS,
+    called_for,
+    checks_of_task,
+    filled_lookup,
+    syllables,
+    tool_texts,
+)
+from tirjudge_training.instructions.written import HELD_OUT_WRITERS, written_by
+
+NUM_WORLDS = 300
+"""Number of questions about generated worlds."""
+
+CODE_BENCHMARKS = ("evalplus", "judgebench", "rewardbench")
+"""Benchmarks with requests for Python code."""
+
+
+def _pair(id: str, group: str, prompt: str, right: str, wrong: str, *, rng: Random, **fields: Any) -> MeasuredItem:
+    place = rng.randrange(2)
+    return MeasuredItem(
+        id=id,
+        group=group,
+        mode=Mode.PAIRWISE,
+        prompt=prompt,
+        responses=(wrong, right) if place else (right, wrong),
+        right=frozenset({place}),
+        **fields,
+    )
+
+
+# Code ---------------------------------------------------------------------------------------------------------------------
+
+
+def benchmark_code(folder: Path, seed: int) -> Iterator[MeasuredItem]:
+    """Yield pairs of a right and a wrong answer with Python code."""
+    for name in CODE_BENCHMARKS:
+        file = find_benchmark(folder, name)
+        for row in [] if file is None else read_benchmark(file):
+            right = right_code(row)
+            if right is not None:
+                rng = Random(f"code/{seed}/{row.id}")
+                answers = row.responses[right], row.responses[1 - right]
+                yield _pair(row.id, row.subset or name, row.prompt, *answers, rng=rng)
+
+
+def right_code(row: BenchmarkRow) -> int | None:
+    """Return the index of the right one of two answers with Python code; None if the row is another one."""
+    correct = row.meta.get("correct")
+    if row.subset in ("coding", "hep-python"):
+        return row.label if len(row.responses) == 2 else None
+    if row.subset in ("humanevalplus", "mbppplus") and isinstance(correct, list) and sorted(correct) == [False, True]:
+        return correct.index(True)
+    return None
+
+
+def written_code(folder: Path, seed: int) -> Iterator[MeasuredItem]:
+    """Yield the held-out writer's requests for code with a right and a wrong answer."""
+    prompts = [text for has_examples, text in tool_texts(HELD_OUT_TOOL_WRITERS).code if has_examples]
+    for answer in written_answers():
+        number, rng = answer["number"], Random(f"written-code/{seed}/{answer['number']}")
+        answers = answer["right"], answer["wrong"]
+        yield _pair(f"written-code:{number}", "code", prompts[number], *answers, rng=rng, asked_call=EXAMPLES)
+
+
+def written_answers() -> list[dict[str, Any]]:
+    """Return a right and a wrong answer for each request for code of the held-out writer that shows examples."""
+    (writer,) = HELD_OUT_TOOL_WRITERS
+    text = (WRITERS / writer / "answers.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+# Look-ups -----------------------------------------------------------------------------------------------------------------
+
+
+def worlds(folder: Path, seed: int) -> Iterator[MeasuredItem]:
+    """Yield questions about held-out worlds: tables, graphs and documents with names that training never has."""
+    for task in islice(draw_tasks(seed=f"measured-{seed}", held_out=True), NUM_WORLDS):
+        checks = checks_of_task(task)
+        yield MeasuredItem(
+            id=f"world:{task.id}",
+            group=task.kind if task.conflict in ("none", "authority") else task.conflict,
+            mode=Mode.PAIRWISE,
+            prompt=task.question,
+            responses=task.responses,
+            right=frozenset({task.label}),
+            evidence=task.stores,
+            asked_call=checks[0] if checks else None,
+        )
+
+
+def written_lookups(folder: Path, seed: int) -> Iterator[MeasuredItem]:
+    """Yield the held-out writer's questions, with a store that answers them, a right and a wrong answer."""
+    composer = Composer(written_by(HELD_OUT_WRITERS))
+    for number, (notation, text) in enumerate(tool_texts(HELD_OUT_TOOL_WRITERS).lookups):
+        if notation != "none":
+            rng = Random(f"written-lookups/{seed}/{number}")
+            prompt, values = filled_lookup(notation, text, rng=rng, composer=composer)
+            store, right, wrong = _answered(notation, values, rng=rng)
+            group = notation.split(" ")[0] + f" {notation.count('{') - 1}"
+            call = called_for(notation, values)
+            yield _pair(f"written:{number}", group, prompt, right, wrong, rng=rng, evidence=(store,), asked_call=call)
+
+
+def near_misses(folder: Path, seed: int) -> Iterator[MeasuredItem]:
+    """Yield the held-out writer's questions and requests for code that no program of the judge can check."""
+    composer = Composer(written_by(HELD_OUT_WRITERS))
+    texts = tool_texts(HELD_OUT_TOOL_WRITERS)
+    prompts = [("question", notation, text) for notation, text in texts.lookups if notation == "none"]
+    prompts += [("code", "none", text) for has_examples, text in texts.code if not has_examples]
+    for number, (group, notation, text) in enumerate(prompts):
+        rng = Random(f"near-misses/{seed}/{number}")
+        prompt = filled_lookup(notation, text, rng=rng, composer=composer)[0] if group == "question" else text
+        answers = rng.sample(composer.sentences, 2)
+        values = {"e": syllables(rng, 2, 3), "a": syllables(rng, 2, 3)}
+        store = _table({"records": [["name", values["a"]], [values["e"], "3"]]})
+        yield _pair(f"near-miss:{number}", group, prompt, *answers, rng=rng, evidence=(store,))
+
+
+def _answered(notation: str, values: Mapping[str, str], *, rng: Random) -> tuple[dict[str, Any], str, str]:
+    """Return a store that answers a look-up, the right answer and a wrong one."""
+    name, *path = (values[slot] for slot in re.findall(r"\{(\w+)\}", notation))
+    if notation.startswith("kind"):
+        *path, cls = path
+        is_in = rng.random() < 0.5
+        answers = rng.choice(
+            (("Yes.", "No."), ("Yes, it is.", "No, it is not."), ("Yes, that is right.", "No, that is wrong."))
+        )
+        return _graph(name, path, cls, is_in=is_in), *(answers if is_in else answers[::-1])
+    drawn = rng.choice((lambda: str(rng.randint(100, 99999)), lambda: syllables(rng, 3, 4)))
+    right, wrong = drawn(), drawn()
+    said = rng.choice(("{v}", "It is {v}.", f"The {path[-1]} is {{v}}.", f"{name}: {{v}}"))
+    tables, key = {}, "name"
+    for number, attribute in enumerate(path):
+        last = number == len(path) - 1
+        value, other = (right, wrong) if last else (syllables(rng, 3, 3), syllables(rng, 3, 3))
+        rows = [[name, value, "1"], [syllables(rng, 4, 4), other, "2"]]
+        tables[f"table_{number}"] = [[key, attribute, "row"], *rng.sample(rows, 2)]
+        name, key = value, attribute
+    return _table(tables), said.format(v=right), said.format(v=wrong)
+
+
+def _table(tables: Mapping[str, Sequence[Sequence[str]]]) -> dict[str, Any]:
+    files = []
+    for name, rows in tables.items():
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        files.append({"name": f"{name}.csv", "format": "csv", "text": text.getvalue()})
+    return {"name": "records", "kind": "table", "files": files}
+
+
+def _graph(name: str, path: Sequence[str], cls: str, *, is_in: bool) -> dict[str, Any]:
+    """Return a graph in which a thing, or what the path leads to from it, is in a class, or in one that excludes it."""
+    lines = [
+        "@prefix : <urn:records:> .",
+        "@prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .",
+        "@prefix owl: <http://www.w3.org/2002/07/owl#> .",
+        f":asked a owl:Class ; rdfs:label {json.dumps(cls)} .",
+        ':other a owl:Class ; rdfs:label "another class" ; owl:disjointWith :asked .',
+        f":thing_0 rdfs:label {json.dumps(name)} .",
+    ]
+    for number, attribute in enumerate(path):
+        local = re.sub(r"\W+", "_", attribute)
+        lines.append(
+            f':thing_{number} :{local} :thing_{number + 1} . :thing_{number + 1} rdfs:label "Thing {number}" .'
+        )
+    lines.append(f":thing_{len(path)} a {':asked' if is_in else ':other'} .")
+    return {
+        "name": "graph",
+        "kind": "graph",
+        "files": [{"name": "facts.ttl", "format": "turtle", "text": "\n".join(lines)}],
+    }
