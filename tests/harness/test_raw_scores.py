@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from tests.harness.commands import run_command
+from tests.tiers import sampled
 from tirjudge.engines.scripted import ScriptedScalarEngine
 from tirjudge.judge import Judge
 from tirjudge.right import Decision
@@ -101,7 +102,7 @@ def test_every_installed_benchmark_is_tested() -> None:
     assert BENCHMARKS.keys() == OUTLINES.keys()
 
 
-@pytest.mark.parametrize("name", OUTLINES)
+@pytest.mark.parametrize("name", sampled(OUTLINES))
 @settings(max_examples=8, deadline=None)
 @given(data=st.data())
 def test_a_strictly_monotone_transformation_changes_no_figure(name: str, data: st.DataObject) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from tests.server.bodies import BODIES, openapi
 from tests.server.speaking import service_of
+from tests.tiers import sampled
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.judge import Judge
 from tirjudge.tools.python import PythonTool
@@ -113,7 +114,7 @@ async def contradictions(url: str, *, folder: Path, options: Sequence[str]) -> t
     return result["test_cases"]["generated"], "" if running.returncode == 0 else said.decode()
 
 
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("name", sampled(BODIES))
 async def test_statuses_of_responses_are_declared(
     connect: Callable[[Any], httpx2.AsyncClient], tmp_path: Path, name: str
 ) -> None:

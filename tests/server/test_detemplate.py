@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.tiers import sampled
 from tirjudge.integrations.detemplate import RenderedExchange, conversation_of, detemplate, view_of, without_end
 from tirjudge.types import ChatMessage
 
@@ -266,7 +267,7 @@ PIECES = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<[
 WORDS = PIECES.map(str.strip).filter(lambda text: text and "USER:" not in text and "ASSISTANT:" not in text)
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
+@pytest.mark.parametrize("name", sampled(TEMPLATES))
 @settings(max_examples=30, deadline=None)
 @given(
     texts=st.lists(WORDS.filter(lambda text: "Human:" not in text and "Assistant:" not in text), min_size=2, max_size=6)

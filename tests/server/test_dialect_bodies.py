@@ -12,6 +12,7 @@ import pytest
 
 from tests.server.speaking import Speak, dialect_app, service_of, speak
 from tests.server.test_failure_table import EXAMPLES
+from tests.tiers import sampled
 from tirjudge_server.dialects import DIALECTS, requests_of
 
 __all__ = ["speak"]
@@ -71,7 +72,7 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield from places(child, (*path, key))
 
 
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("name", sampled(BODIES))
 async def test_corrupted_bodies_cause_no_server_error(speak: Speak, name: str) -> None:
     path, body = BODIES[name]
     verdict = "<score>7</score> <preference>A</preference>"

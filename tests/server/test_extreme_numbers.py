@@ -16,6 +16,7 @@ import httpx2
 import pytest
 
 from tests.server.bodies import BODIES, GRADERS, openapi, spoiled
+from tests.tiers import sampled
 from tirjudge.engines.scripted import ScriptedEngine
 from tirjudge.http.protocol import NumberTooLarge, parse_json
 from tirjudge.judge import Judge
@@ -94,7 +95,7 @@ def is_fine(response: httpx2.Response) -> bool:
 @pytest.mark.parametrize(
     "turns", [range(0, 12, 4), pytest.param(range(12), marks=pytest.mark.slow)], ids=["some", "all"]
 )
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("name", sampled(BODIES))
 async def test_extreme_values_in_a_body_cause_no_server_error(
     whole: httpx2.AsyncClient, name: str, turns: range
 ) -> None:
@@ -138,7 +139,7 @@ async def test_error_for_an_oversized_number_names_its_field(
     assert len(error["message"]) < 300
 
 
-@pytest.mark.parametrize("typed", TYPED)
+@pytest.mark.parametrize("typed", sampled(TYPED))
 async def test_extreme_values_in_a_query_a_path_or_a_header_cause_no_server_error(
     whole: httpx2.AsyncClient, typed: str
 ) -> None:
@@ -159,7 +160,7 @@ async def test_extreme_values_in_a_query_a_path_or_a_header_cause_no_server_erro
         assert answer.status_code == 405 or is_fine(answer), (answer.request.url, answer.text[:300])
 
 
-@pytest.mark.parametrize("typed", TYPED)
+@pytest.mark.parametrize("typed", sampled(TYPED))
 async def test_extreme_lifetimes_and_names_of_files_cause_no_server_error(
     whole: httpx2.AsyncClient, typed: str
 ) -> None:

@@ -17,6 +17,7 @@ from tests.server.bodies import BODIES
 from tests.server.speaking import IMPATIENT, service_of
 from tests.server.test_dialect_bodies import places
 from tests.servers import ServerProcess
+from tests.tiers import sampled
 from tirjudge.errors import EngineUnavailable, SandboxUnavailable, logged
 from tirjudge_server.app import create_app
 from tirjudge_server.telemetry.logs import JsonLines
@@ -72,7 +73,7 @@ class Broken(ValueError):
 
 
 @pytest.mark.parametrize("num_values", [1, pytest.param(len(VALUES), marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("name", sampled(BODIES))
 async def test_invalid_requests_are_not_quoted_in_logs(
     connect: Any, written: io.StringIO, caplog: pytest.LogCaptureFixture, name: str, num_values: int, tmp_path: Path
 ) -> None:
