@@ -9,7 +9,9 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from tokenizers import Tokenizer
 
+from tirjudge.model import bundled_checkpoint
 from tirjudge.types import Mode
 from tirjudge_training.bundled.checked import FAILURES, CheckedShares, drawn_example, frozen_texts, judgment
 from tirjudge_training.bundled.tokenizer import train_copying_tokenizer, with_whole
@@ -137,3 +139,16 @@ def test_new_whole_texts_replace_the_rarest_pieces() -> None:
     for text in ("Größe 漢字 🙂\t\r\n", " word3 other", stale):
         assert renewed.decode(renewed.encode(text).ids) == text
     assert with_whole(renewed, frozen_texts())[1] == []
+
+
+def test_the_new_text_of_a_function_keeps_its_token() -> None:
+    old, new = "def words(r):\n    return 1\n", "def words(r):\n    return 2\n"
+    tokenizer = train_copying_tokenizer(["some words of a text"], vocab_size=400, whole=(old, "other"))
+    renewed, changed = with_whole(tokenizer, (new, "other"))
+    assert changed == []
+    assert renewed.token_to_id(new) == tokenizer.token_to_id(old)
+
+
+def test_the_bundled_tokenizer_has_the_functions_of_programs() -> None:
+    tokenizer = Tokenizer.from_file(str(bundled_checkpoint() / "tokenizer.json"))
+    assert [text for text in frozen_texts() if tokenizer.token_to_id(text) is None] == []

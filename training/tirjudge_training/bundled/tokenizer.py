@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -80,7 +81,7 @@ def with_whole(tokenizer: Tokenizer, whole: Sequence[str]) -> tuple[Tokenizer, l
     """Return a tokenizer of the same size in which some more texts are one token each, and the ids of these tokens.
 
     They replace tokens of texts that `whole` does not have, and then the pieces of words that were joined last, which are
-    the rarest.
+    the rarest. The new text of a function keeps the id of the old one, which is not among the returned ids.
 
     Args:
         tokenizer: result of `train_copying_tokenizer`.
@@ -90,9 +91,14 @@ def with_whole(tokenizer: Tokenizer, whole: Sequence[str]) -> tuple[Tokenizer, l
     added, vocabulary, merges = model["added_tokens"], model["model"]["vocab"], model["model"]["merges"]
     kept, known = set(whole), {token["content"] for token in added}
     new = [text for text in whole if text not in known]
-    changed = []
-    for token in added:
-        if new and not token["special"] and token["content"] not in kept:
+    stale = [token for token in added if not token["special"] and token["content"] not in kept]
+    changed: list[int] = []
+    for token in stale:
+        renewed = next((text for text in new if _defined(text) and _defined(text) == _defined(token["content"])), None)
+        if renewed is not None:
+            token["content"] = renewed
+            new.remove(renewed)
+        elif new:
             token["content"] = new.pop()
             changed.append(token["id"])
     last = sorted(vocabulary, key=vocabulary.__getitem__)[len(vocabulary) - len(new) :]
@@ -104,6 +110,12 @@ def with_whole(tokenizer: Tokenizer, whole: Sequence[str]) -> tuple[Tokenizer, l
     del merges[len(merges) - len(new) :]
     added.sort(key=lambda token: token["id"])
     return Tokenizer.from_str(json.dumps(model)), sorted(changed)
+
+
+def _defined(text: str) -> str | None:
+    """Return the name of the last function that a text defines."""
+    names = re.findall(r"(?m)^def (\w+)\(", text)
+    return names[-1] if names else None
 
 
 def _bpe(texts: Iterable[str], *, vocab_size: int, before: Sequence[pre_tokenizers.PreTokenizer] = ()) -> Tokenizer:

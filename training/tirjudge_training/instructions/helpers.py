@@ -111,13 +111,13 @@ def has_any(r, *ws):
 def lacks(r, *ws):
     return not any(re.search(r"(?<!\w)" + re.escape(w) + r"(?!\w)", r, re.I) for w in ws)
 
-def starts(r, p):
-    return r.strip().strip('"').lower().startswith(p.strip().lower())
+def starts(r, *ps):
+    return r.strip().strip('"').lower().startswith(tuple(p.strip().lower() for p in ps))
 
-def ends(r, p):
+def ends(r, *ps):
     x = r.strip().strip('"').strip().lower()
-    p = p.strip().lower()
-    return x.endswith(p) or x.rstrip(".!?").endswith(p.rstrip(".!?"))
+    ps = [p.strip().lower() for p in ps]
+    return x.endswith(tuple(ps)) or x.rstrip(".!?").endswith(tuple(p.rstrip(".!?") for p in ps))
 
 def first_word(r, w):
     x = tokens(r)
@@ -145,7 +145,8 @@ def line_end(r, p):
     return bool(split_lines(r)) and all(x.endswith(p) for x in split_lines(r))
 
 def bullet_start(r, w):
-    return bool(items(r)) and all(x.strip("*_\"'").lower().startswith(w.lower()) for x in items(r))
+    x = re.findall(r"(?m)^[ \t]*((?:[-*•+]|\d+[.)])[ \t]+)(.*)$", r)
+    return bool(x) and all(z.strip().strip("*_\"'").lower().startswith(w.lower()) or (y + z).startswith(w) for y, z in x)
 
 def bullets_alike(r):
     x = [(tokens(y) or [""])[0].lower() for y in items(r)]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from random import Random
 
-from tirjudge_training.instructions.helpers import SOURCES
+from tirjudge_training.instructions.helpers import SOURCES, TOOL_SOURCES
 from tirjudge_training.instructions.notation import LENGTHS, SYMBOLS, Check
 
 _OPS: dict[str, Callable[[float, float], bool]] = {
@@ -27,9 +27,10 @@ MAX_ROUNDS = 12
 
 @cache
 def _namespace() -> dict[str, object]:
-    """Return the functions of programs. Only for expressions of this package."""
+    """Return the functions of programs that call no tools. Only for expressions of this package."""
     namespace: dict[str, object] = {"re": re, "json": json, "math": math}
-    exec("\n".join(SOURCES.values()), namespace)  # noqa: S102 (own source)
+    sources = (source for name, source in SOURCES.items() if name not in TOOL_SOURCES)
+    exec("\n".join(sources), namespace)  # noqa: S102 (own source)
     return namespace
 
 

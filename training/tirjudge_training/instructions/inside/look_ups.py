@@ -43,7 +43,7 @@ def named(text: Any) -> str:
     return " ".join(word.removesuffix("s") for word in words if word not in ("the", "a", "an"))
 
 
-def quoted(name: str) -> str:
+def sql_name(name: str) -> str:
     """Return a name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
@@ -69,9 +69,9 @@ def in_table(store: str, name: str, attribute: str) -> Found | None:
     names = [name.lower(), re.sub(r"^(?:the|our|my) ", "", name.lower())]
     places = columns_named(store, attribute)
     for table, column, keys in places:
-        cells = ", ".join(f"lower(trim(CAST({quoted(key)} AS VARCHAR)))" for key in keys)
+        cells = ", ".join(f"lower(trim(CAST({sql_name(key)} AS VARCHAR)))" for key in keys)
         asked = f"? IN ({cells}) OR ? IN ({cells})" if keys else "? = ? AND false"
-        select = f"SELECT DISTINCT {quoted(column)} v, coalesce({asked}, false) a FROM {quoted(table)}"
+        select = f"SELECT DISTINCT {sql_name(column)} v, coalesce({asked}, false) a FROM {sql_name(table)}"
         for row in sql(store, f"{select} ORDER BY a DESC LIMIT 1000", names):
             if row["v"] is not None:
                 (found if row["a"] else others).append(row["v"])
