@@ -27,7 +27,7 @@ def problem_texts() -> Mapping[str, Sequence[str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class DrawnProblem:
     """A drawn problem."""
 
     text: str
@@ -35,7 +35,7 @@ class Problem:
     """Whether it is one of a contest, which shows samples of input and output."""
 
 
-def draw_problem(rng: Random) -> Problem:
+def draw_problem(rng: Random) -> DrawnProblem:
     """Draw a problem of one of the four kinds, with its closing sentence."""
     kind = rng.choice(("mathematics", "contest", "puzzle", "exam", "exam"))
     texts = problem_texts()
@@ -50,7 +50,7 @@ def draw_problem(rng: Random) -> Problem:
     if kind == "contest" and rng.random() < 0.3:
         parts.reverse()
     text = rng.choice(("\n", "\n\n", " ")).join(part for part in parts if part).strip()
-    return Problem(text, kind == "contest")
+    return DrawnProblem(text, kind == "contest")
 
 
 def _filled(text: str, *, rng: Random) -> str:
