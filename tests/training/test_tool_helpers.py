@@ -140,7 +140,7 @@ async def test_a_prompt_without_usable_examples_is_not_checked(pool: SandboxPool
         "def add(a, b):\n    return '3'",
         "def add(a, b):\n    return True + 2 == 3",
         "```js\nfunction add(a, b) { return a + b }\n```",
-        "import a_module_that_nobody_has\ndef add(a, b):\n    return a + b",
+        "import a_missing_module\ndef add(a, b):\n    return a + b",
         "def add(a, b:\n    return a + b",
         '"""```python\ndef add(a, b): return 4\n',
         "",

@@ -1,6 +1,7 @@
-"""Problems with an answer that no program of the judge can check: mathematics, contests, puzzles and exams.
+"""Problems of mathematics, contests, puzzles and exams.
 
-The judge learns from them to write no program. Their sentences are in `problems.toml`.
+The samples of contests are tests of a response with code. No program of the judge can check an answer to the others, so the
+judge learns from them to write none. Their sentences are in `problems.toml`.
 """
 
 from __future__ import annotations

@@ -324,7 +324,7 @@ def examples(r: str, prompt: str) -> bool:
     A response cannot make this fail: only the prompt can. So it cannot keep others from being checked either.
 
     Raises:
-        ValueError: the prompt has no example, or it asks for another language than Python.
+        ValueError: the prompt has no example, or it asks for a language other than Python.
     """
     prompt = re.sub(r"(?i)(?<=[.)\]:!?$\"])\s*(?=sample input)", "\n", prompt[:MAX_CHARS].replace("\r", ""))
     if re.search(OTHER_LANGUAGE, prompt) and not re.search(r"(?i)python|\bdef ", prompt):
