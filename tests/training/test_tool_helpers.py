@@ -79,6 +79,9 @@ def test_the_modules_have_no_function_that_other_programs_have() -> None:
         "import math\nassert math.isclose(add(0.1, 0.2), 0.3, rel_tol=0.001)",
         "assert set([add(1, 2)]) == {3}\nassert add(2, 2) == 4",
         ">>> x = add(1, 2)\n>>> x\n3\n>>> print(x + 1)\n4",
+        "| call | result |\n|---|---|\n| `add(1, 2)` | `3` |",
+        "print(add(1, 2))  # Output: 3",
+        "where F(0) = 1, and add(1, 2) gives 0 instead of 3, but it should be that add(2, 2) == 4",
     ],
 )
 async def test_examples_tell_right_code_from_wrong_code(pool: SandboxPool, shown: str) -> None:
@@ -110,6 +113,26 @@ async def test_examples_tell_right_code_from_wrong_code(pool: SandboxPool, shown
             "class Solution:\n    def twice(self, n):\n        return n",
         ),
         ("Write `half(n: int) -> float`.\n>>> half(3)\n1.5", "    return n / 2", "    return n // 2"),
+        ("power(2, 5, 10) == 2", "def power(a, b, m):\n    return pow(a, b, m)", "def power(a, b, m):\n    return b"),
+        ("Input: [1, 2]\nOutput: 3", "def add(x):\n    return sum(x)\n\nThat is O(n).", "def add(x):\n    return x"),
+        (
+            "inputCopy\n8\noutputCopy\nYES\ninputCopy\n5\noutputCopy\nNO",
+            "```\nprint('NO' if int(input()) % 2 else 'YES')\n```",
+            "print('YES')",
+        ),
+        (
+            ">>> check(1)\nTraceback (most recent call last):\n  ...\nValueError: odd\n>>> check(2)\n2",
+            "1. Like this:\n\n   ```python\n   def check(n):\n       if n % 2:\n"
+            "           raise ValueError('odd')\n       return n\n   ```",
+            "def check(n):\n    return n",
+        ),
+        (
+            "assert abs(area(1) - 3.1416) < 1e-3\nassert undo(undo(2)) == 2",
+            "```python\n# at first\ndef area(r):\n    return 3\n```\n```python\ndef area(r):\n    return 3.1416 * r * r\n\n"
+            "def undo(n):\n    return -n\n```\n```python\nprint(area(undo(missing)))\n"
+            "print(area(2))\nprint(area(3), area(4), area(5))\n```",
+            "def area(r):\n    return 3.1416\n\ndef undo(n):\n    return n + 1",
+        ),
     ],
 )  # fmt: skip
 async def test_examples_of_other_kinds(pool: SandboxPool, shown: str, right: str, wrong: str) -> None:
@@ -148,6 +171,12 @@ async def test_a_prompt_without_usable_examples_is_not_checked(pool: SandboxPool
 )
 async def test_a_response_neither_passes_nor_keeps_others_from_being_checked(pool: SandboxPool, attack: str) -> None:
     assert await outcomes(pool, EXAMPLES, attack, RIGHT, prompt=PROMPT) == [False, True]
+
+
+@pytest.mark.parametrize("attack", ["", "print(1)", "import math\nmath.factorial(5)", "```js\nfactorial(5)\n```"])
+async def test_what_the_usual_imports_have_must_be_written(pool: SandboxPool, attack: str) -> None:
+    right = "def factorial(n):\n    return n * factorial(n - 1) if n else 1"
+    assert await outcomes(pool, EXAMPLES, attack, right, prompt="Python: factorial(5) -> 120") == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -199,6 +228,34 @@ NOTES = {
 }
 
 
+STAFF = {
+    "name": "staff",
+    "kind": "table",
+    "files": [
+        {
+            "name": "staff.csv",
+            "format": "csv",
+            "text": "first_name,last_name,manager,salary_usd,startDate,country,colour (favourite)\n"
+            "Ada,D'Arc,Tim Ng,1200000,2024-03-01,IT,red\nTim,Ng,,90000,2024-04-01,NO,dark red\n"
+            "Zed,Moe,Ada D'Arc,80000,2023-01-01,DE,blue\n",
+        }
+    ],
+}
+GRAPH = {
+    "name": "ships",
+    "kind": "graph",
+    "files": [
+        {
+            "name": "ships.ttl",
+            "format": "turtle",
+            "text": "@prefix : <http://ex.org/k#> . @prefix rdfs: <http://www.w3.org/2000/01/rdf-schema#> .\n"
+            ":Tanker rdfs:subClassOf :Vessel . :Calor a :Tanker ; :hasHomePort :hh .\n"
+            ':hh rdfs:label "Hamburg"@en, "Hambourg"@fr ; :opening "08:30:00" .',
+        }
+    ],
+}
+
+
 @pytest.mark.parametrize(
     ("check", "right", "wrong"),
     [
@@ -212,12 +269,28 @@ NOTES = {
         (called("tells", "Ann Lee", "due date"), "The 3 May.", "on 4 May"),
         (called("tells", "Bob", "Größe"), "8", "7"),
         (called("tells", "Bob", "active"), "No, the loan is closed.", "Yes."),
+        (called("tells", "Bob", "active"), "It isn't active.", "Yes and no."),
+        (called("tells", "Ann Lee", "amount"), "10k EUR, not 250k.", "It is not 10,000 but 9,000."),
+        (called("tells", "Ann Lee", "interest rate"), "4.50 percent", "4.5% or 4.6%"),
+        (called("tells", "Zoe", "amount"), "There is no such customer.", "I could not find it, so I guess 250000."),
+        (called("tells", "Ada D’Arc", "start date"), "It's on March 1st, 2024.", "1 April 2024"),
+        (called("tells", "the Ada D'Arc", "salary"), "$1.2 million", "USD 80,000, as of her assistant"),
+        (called("tells", "Ada D'Arc", "country"), "It is in IT.", "It is in NO"),
+        (called("tells", "Tim Ng", "colour"), "dark red", "red"),
+        (called("tells", "Calor", "home port"), "Hamburg, I think", "It is not Hamburg."),
+        (called("tells", "Calor", "home port"), "Hambourg", "Neither Hamburg nor Bremen."),
+        (called("tells", "Calor", "home port", "opening"), "at 08:30", "at 00:00"),
+        (
+            called("of_kind", "the Calor", "vessel"),
+            "It is indeed a vessel.",
+            "The graph does not say whether it is a vessel.",
+        ),
     ],
 )
 async def test_look_ups(pool: SandboxPool, check: str, right: str, wrong: str) -> None:
     async with open_stores(EvidenceSettings()) as stores:
         found = await outcomes(
-            pool, check, right, wrong, prompt="?", functions=functions_of(stores), evidence=[LOANS, NOTES]
+            pool, check, right, wrong, prompt="?", functions=functions_of(stores), evidence=[LOANS, NOTES, STAFF, GRAPH]
         )
     assert found == [True, False]
 

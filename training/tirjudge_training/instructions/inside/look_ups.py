@@ -19,20 +19,32 @@ if TYPE_CHECKING:
 
 # Program
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
+from itertools import pairwise, zip_longest
 from typing import Any
 
 Found = tuple[list[Any], list[Any]]
-LABEL = "<http://www.w3.org/2000/01/rdf-schema#label>"
-CLASSES = """
-SELECT DISTINCT ?c ?l {
-  { ?x a ?c } UNION { ?c a <http://www.w3.org/2002/07/owl#Class> }
-  UNION { ?x <http://www.w3.org/2000/01/rdf-schema#domain>|<http://www.w3.org/2000/01/rdf-schema#range> ?c }
-  UNION { ?c ^<http://www.w3.org/2000/01/rdf-schema#subClassOf>|<http://www.w3.org/2000/01/rdf-schema#subClassOf> ?x }
-  UNION { ?c ^<http://www.w3.org/2002/07/owl#disjointWith>|<http://www.w3.org/2002/07/owl#disjointWith> ?x }
-  OPTIONAL { ?c <http://www.w3.org/2000/01/rdf-schema#label> ?l }
-}
+LABEL = "<http://www.w3.org/2000/01/rdf-schema#label>|<http://www.w3.org/2004/02/skos/core#prefLabel>"
+CLASSES = f"""
+SELECT DISTINCT ?c ?l {{
+  {{ ?x a ?c }} UNION {{ ?c a <http://www.w3.org/2002/07/owl#Class> }}
+  UNION {{ ?x <http://www.w3.org/2000/01/rdf-schema#domain>|<http://www.w3.org/2000/01/rdf-schema#range> ?c }}
+  UNION {{ ?c ^<http://www.w3.org/2000/01/rdf-schema#subClassOf>|<http://www.w3.org/2000/01/rdf-schema#subClassOf> ?x }}
+  UNION {{ ?c ^<http://www.w3.org/2002/07/owl#disjointWith>|<http://www.w3.org/2002/07/owl#disjointWith> ?x }}
+  OPTIONAL {{ ?c {LABEL} ?l }}
+}}
 """
+UNITS = (
+    "eur|usd|gbp|chf|jpy|kg|mg|g|t|km|cm|mm|m|l|ml|kw|kwh|h|min|s|second|minute|hour|day|week|month|year|pct|percent"
+)
+SMALL = ("zero", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+NUMERALS = dict(zip(SMALL + TENS, (0, *range(2, 13), *range(20, 100, 10)), strict=True))  # "one" is often no number
+MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+MONTH = rf"({'|'.join(MONTHS)})[a-z]{{0,6}}\.?"
+BOOLEANS = {"true": True, "yes": True, "y": True, "1": True, "false": False, "no": False, "n": False, "0": False}
+DENIAL = r"(?:\b(?:not|never|neither|nor|anything but|other than|rather than|instead of|except)\b|n't\b)"
 
 
 def named(text: Any) -> str:
@@ -40,7 +52,20 @@ def named(text: Any) -> str:
     IRI is its last part."""
     text = re.sub(r"^\S*[/#:](?=\w)", "", str(text)) if re.match(r"\w*:\S*$", str(text)) else str(text)
     words = re.findall(r"\w+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).replace("_", " ").lower())
-    return " ".join(word.removesuffix("s") for word in words if word not in ("the", "a", "an"))
+    return " ".join(word.removesuffix("s") for word in words if word not in ("the", "a", "an")) or " ".join(words)
+
+
+def matching(names: Iterable[tuple[Any, str]], attribute: str) -> list[Any]:
+    """Return the keys whose name is an attribute, apart from brackets. Without one, the only key whose name ends with it,
+    such as `interest_rate` for "rate", or continues with a unit."""
+    asked = named(attribute)
+    plain = [(key, named(re.sub(r"[(\[][^()\[\]]*[)\]]", " ", name)), named(name)) for key, name in names]
+    exact = [
+        key for key, short, name in plain if asked.replace(" ", "") in (short.replace(" ", ""), name.replace(" ", ""))
+    ]
+    ends = rf"(?:.* )?{re.escape(asked)}(?: (?:{UNITS}))?"
+    longer = [key for key, short, _ in plain if re.fullmatch(ends, short)]
+    return exact if exact or not asked else longer if len(set(longer)) == 1 else []
 
 
 def sql_name(name: str) -> str:
@@ -49,59 +74,90 @@ def sql_name(name: str) -> str:
 
 
 def columns_named(store: str, attribute: str) -> list[tuple[str, str, list[str]]]:
-    """Return the columns with a name, each with its table and the other columns of it. Without such a column, the only one
-    whose name ends with it, such as `interest_rate` for "rate"."""
+    """Return the columns of an attribute, each with its table and the other columns of it."""
     columns: dict[str, list[str]] = {}
-    query = "SELECT table_name t, column_name c FROM information_schema.columns WHERE table_schema = 'main'"
+    query = (
+        "SELECT table_name t, column_name c FROM information_schema.columns WHERE table_schema = 'main' "
+        "ORDER BY t, ordinal_position"
+    )
     for row in sql(store, query, []):
         columns.setdefault(row["t"], []).append(row["c"])
-    places = [
-        (table, each, [key for key in names if key != each]) for table, names in columns.items() for each in names
+    places = [((table, each), each) for table, names in columns.items() for each in names]
+    return [
+        (table, column, [key for key in columns[table] if key != column])
+        for table, column in matching(places, attribute)
     ]
-    exact = [place for place in places if named(place[1]) == named(attribute)]
-    longer = [place for place in places if named(place[1]).endswith(f" {named(attribute)}")]
-    return exact or (longer if len(longer) == 1 else [])
 
 
 def in_table(store: str, name: str, attribute: str) -> Found | None:
-    """Return the values of an attribute in the rows with a name; None if no table has the attribute."""
-    found, others = [], []
-    names = [name.lower(), re.sub(r"^(?:the|our|my) ", "", name.lower())]
+    """Return the values of an attribute in the rows with a name, in the first column that has the name; None if no table has
+    the attribute. Names are compared without punctuation. A name may be in two columns, such as first and last name."""
+    rows: list[tuple[int, Any]] = []
+    asked = re.sub(r"(?:[\W_]|\bthe\b|\bour\b|\bmy\b)+", " ", name.lower()).strip()
     places = columns_named(store, attribute)
     for table, column, keys in places:
-        cells = ", ".join(f"lower(trim(CAST({sql_name(key)} AS VARCHAR)))" for key in keys)
-        asked = f"? IN ({cells}) OR ? IN ({cells})" if keys else "? = ? AND false"
-        select = f"SELECT DISTINCT {sql_name(column)} v, coalesce({asked}, false) a FROM {sql_name(table)}"
-        for row in sql(store, f"{select} ORDER BY a DESC LIMIT 1000", names):
-            if row["v"] is not None:
-                (found if row["a"] else others).append(row["v"])
-    return (found, others) if places else None
+        cells = [f"CAST({sql_name(key)} AS VARCHAR)" for key in keys]
+        pairs = [f"concat_ws(' ', {first}, {last})" for first, last in pairwise(cells)]
+        cells = [cell for both in zip_longest(cells, pairs) for cell in both if cell]
+        plain = r"trim(regexp_replace(lower({}), '([^\pL\pN]|\bthe\b|\bour\b|\bmy\b)+', ' ', 'g'))"
+        listed = ", ".join(plain.replace("{}", cell) for cell in cells)
+        select = (
+            f"SELECT DISTINCT v, coalesce(list_position(k, ?), 0) a FROM "
+            f"(SELECT {sql_name(column)} v, CAST([{listed}] AS VARCHAR[]) k FROM {sql_name(table)}) "
+            "ORDER BY a = 0, a LIMIT 1000"
+        )
+        rows += [(row["a"], row["v"]) for row in sql(store, select, [asked])]
+    first = min((place for place, _ in rows if place), default=-1) if asked else -1
+    values = [(place == first, value) for place, value in rows if value is not None]
+    found = [value for is_asked, value in values if is_asked]
+    return (found, [value for is_asked, value in values if not is_asked]) if places else None
 
 
 def in_graph(store: str, name: str, attribute: str) -> Found | None:
     """Return the values of a property of the nodes with a name; None if the graph lacks the property."""
-    properties = sparql(store, "SELECT DISTINCT ?p { ?s ?p ?o }")
-    asked = sorted({row["p"] for row in properties if named(row["p"]) == named(attribute)})
+    properties = sparql(
+        store, f"SELECT DISTINCT ?p ?l {{ {{ SELECT DISTINCT ?p {{ ?s ?p ?o }} }} OPTIONAL {{ ?p {LABEL} ?l }} }}"
+    )
+    asked = set(matching([(row["p"], each) for row in properties for each in (row["p"], row["l"]) if each], attribute))
     found, others = [], []
-    for each in asked:
-        query = f"SELECT ?s ?n ?o ?l {{ ?s <{each}> ?o OPTIONAL {{ ?s {LABEL} ?n }} OPTIONAL {{ ?o {LABEL} ?l }} }}"
+    key = re.sub(r"[\W_]", "", named(name))
+    for each in sorted(asked):
+        query = (
+            f"SELECT ?s ?n ?o ?l (isIRI(?o) AS ?i) {{ ?s <{each}> ?o OPTIONAL {{ ?s {LABEL} ?n }} "
+            f"OPTIONAL {{ ?o {LABEL} ?l }} "
+            'BIND(REPLACE(LCASE(CONCAT(STR(?s), COALESCE(STR(?n), ""))), "[^\\\\p{L}\\\\p{N}]", "") AS ?k) } '
+            f'ORDER BY DESC(CONTAINS(?k, "{key}")) LIMIT 1000'
+        )
         for row in sparql(store, query):
-            is_asked = named(name) in (named(row["s"]), named(row.get("n") or ""))
-            (found if is_asked else others).append(row.get("l") or re.sub(r"^.*[/#:]", "", str(row["o"])))
+            value = re.sub(r"^.*[/#:](?=.)", "", row["o"]) if row["i"] else row["o"]
+            is_asked = key and named(name) in (named(row["s"]), named(row["n"] or ""))
+            words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", value) if row["i"] else value
+            (found if is_asked else others).extend([row["l"]] if row["l"] else [value, words])
     return (found, others) if asked else None
 
 
 def in_documents(store: str, name: str, attribute: str) -> Found | None:
-    """Return what the passages about a name tell about an attribute; None if they do not mention it."""
-    texts = [hit["text"] for hit in search(store, f"{name} {attribute}", 9)]
-    of = rf"(?i)\b{re.escape(attribute)}\b(?: (?:of|for) {re.escape(name)})?"
-    tells = rf"{of}\s*(?:is|was|are|were|will be|:|=)\s*([^\n.;,]+)"
-    about = [text for text in texts if name.lower() in text.lower()]
-    found = [value.strip() for text in about for value in re.findall(tells, text)]
-    is_mentioned = any(attribute.lower() in text.lower() for text in texts)
-    return (found, []) if found or is_mentioned else None
+    """Return what the passages about a name tell about an attribute; None if they do not mention it, or mention it without a
+    value that a program can read."""
+    hits = search(store, f"{name} {attribute}", 9) if name and attribute else []
+    texts = [
+        re.sub(r"(?<=[\w,])\n(?=[a-z\d])", " ", hit["text"]) for hit in hits
+    ]  # without the ends of lines in sentences
+    asked, it = (re.escape(each).replace(r"\ ", r"\s+") for each in (attribute, name))
+    asked = rf"\b{asked}\b"
+    of = rf"\s(?:of|for)\s(?:(?:an?|the|our)\s)?{it}"
+    value = r"\s*(?:is|was|are|were|will be|:|=)\s*((?:[^\n.;,(]|[.,](?=\d))+)"
+    about = [text for text in texts if re.search(rf"(?i)(?<!\w){it}(?!\w)", text)]
+    found = [one for text in about for one in re.findall(rf"(?i){asked}{of}{value}", text)]
+    if not found:
+        found = [one for text in about for one in re.findall(rf"(?i){asked}{value}", text)]
+    if not found and any(re.search(rf"(?i){asked}", text) for text in about):
+        return None
+    is_mentioned = any(re.search(rf"(?i){asked}", text) for text in texts)
+    return ([one.strip() for one in found], []) if found or is_mentioned else None
 
 
+@cache
 def look_up(name: str, *attributes: str) -> Found:
     """Return the values of an attribute of an attribute of ... a thing, and the values of the other things. No value: the
     evidence does not tell.
@@ -125,45 +181,146 @@ def look_up(name: str, *attributes: str) -> Found:
     return values, others
 
 
-def states(r: str, value: Any) -> bool:
-    """Return whether a response states a value. Numbers may have other notations."""
-    text = str(value).strip().lower()
-    if re.fullmatch(r"-?\d+(?:\.\d+)?", text):
-        numbers = re.findall(r"-?\d+(?:\.\d+)?", re.sub(r"(?<=\d)[, ](?=\d{3}\b)", "", r))
-        return any(float(number) == float(text) for number in numbers)
-    if re.fullmatch(r"true|false", text):
-        return affirms(r) == (text == "true")
-    return re.search(rf"(?<!\w){re.escape(text)}(?!\w)", r.lower()) is not None
+@cache
+def canonical(text: str) -> str:
+    """Return a text in small letters with one notation of its dates, numbers, currencies and blanks."""
+    text = text.replace("’", "'").replace("−", "-")
+    text = re.sub(r"(?<=\d)[T ]00:00(?::00)?\b|(?<=\d\d:\d\d):00\b", "", text)
+    text = re.sub(r"(?<=\d)(?:T|,? at )(?=\d\d?:\d\d)", " ", text)
+    for sign, code in (r"€|\b[eE]uros?\b", "EUR"), (r"\$|\b[dD]ollars?\b", "USD"), ("£", "GBP"):
+        text = re.sub(sign, f" {code} ", text)
+    text = re.sub(r"[\s_]+", " ", text).strip()
+    text = re.sub(r"\b(EUR|USD|GBP|CHF) *(?=\d)", r"\1 ", text)
+    for scale, power in ("[kK]|[tT]housand", 3), ("M|mn|[mM]illion", 6), ("bn|[bB]illion", 9):
+        scaled = rf"(?<![\w.,])(\d{{1,9}}(?:[.,]\d{{1,6}})?) ?(?:{scale})\b"
+        text = re.sub(scaled, lambda found: f"{float(found[1].replace(',', '.')) * 10**power:.2f}", text)  # noqa: B023
+    return numbers_written(dates_written(text.lower()))
+
+
+def dates_written(text: str) -> str:
+    """Return a text with dates as in 2024-03-01. A date that may be the one of two days, such as 01/03/2024, becomes both."""
+
+    def dated(year: str, month: str, day: str) -> str:
+        return f"{year}-{MONTHS.index(month) + 1 if month in MONTHS else int(month):02}-{int(day):02}"
+
+    def slashed(found: re.Match[str]) -> str:
+        first, second, year = found.groups()
+        days = [dated(year, *pair) for pair in ((first, second), (second, first)) if int(pair[0]) <= 12]
+        return "|".join(dict.fromkeys(days)) or found[0]
+
+    text = re.sub(
+        rf"\b(\d\d?)(?:st|nd|rd|th|\.)? (?:of )?{MONTH},? (\d{{4}})\b", lambda m: dated(m[3], m[2], m[1]), text
+    )
+    text = re.sub(rf"\b{MONTH} (\d\d?)(?:st|nd|rd|th)?,? (\d{{4}})\b", lambda m: dated(m[3], m[1], m[2]), text)
+    text = re.sub(r"(?<![\w.])(\d\d?)\.(\d\d?)\.(\d{4})\b", lambda m: dated(m[3], m[2], m[1]), text)
+    return re.sub(r"(?<![\w/])(\d\d?)/(\d\d?)/(\d{4})\b", slashed, text)
+
+
+def numbers_written(text: str) -> str:
+    """Return a text with numbers as in 1231.5: words become digits, and separators of thousands are left out."""
+    text = re.sub(rf"\b(?:{'|'.join(NUMERALS)})\b", lambda found: str(NUMERALS[found[0]]), text)
+    text = re.sub(r"\bminus (?=\d)", "-", text)
+    text = re.sub(r"(?<=\d)(?:st|nd|rd|th)\b", "", re.sub(r"(?<![\d.])(?<!\w)\.(?=\d)", "0.", text))
+    text = re.sub(r"(?<=\d)(?<!\d{4})[ '](?=\d{3}(?!\d))", "", text)
+    text = re.sub(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])", lambda found: found[0].replace(",", ""), text)
+    points = r"(?<![\d.,])\d{1,3}(?:(?:\.\d{3})+(?=,\d\d?(?!\d))|(?:\.\d{3}){2,}(?![\d.]))"
+    text = re.sub(points, lambda found: found[0].replace(".", ""), text)
+    text = re.sub(r"(?<![\d.,])(\d+),(\d\d?)(?![\d,])", r"\1.\2", text)
+    text = re.sub(r"(?<![\d.])\d+\.\d+(?!\.?\d)", lambda found: found[0].rstrip("0").rstrip("."), text)
+    text = re.sub(rf"(?<=\d)(?=(?:{UNITS})\b)", " ", text)
+    return re.sub(r"(?<=\d) ?(?:%|percent\b)", " %", text)
+
+
+def contexts(r: str, value: str) -> list[tuple[str, str]]:
+    """Return what is before and after a value where a text has it and does not deny it."""
+    edges = ("", "") if value > "\u2e80" else (r"(?<![\w-])(?<!\d[.,:/])", r"(?!\w|-\w|[.,:/]\d)")  # not in Chinese
+    found = re.finditer(edges[0] + re.escape(value) + edges[1], r) if value and value in r else ()
+    around = [(r[max(0, each.start() - 40) : each.start()], r[each.end() : each.end() + 25]) for each in found]
+    return [
+        (before, after)
+        for before, after in around
+        if not re.search(rf"{DENIAL}[^.,;:!?]{{0,30}}$", before) and not re.match(r" (?:is|was)(?:n't| not)\b", after)
+    ]
+
+
+def stated(r: str, value: Any) -> list[tuple[str, str]]:
+    """Return the `contexts` of a value in a response, both in their written forms. A number has them without its unit."""
+    if re.fullmatch(r"[A-Z]{1,2}", str(value)):  # "IT" and "it" differ
+        return contexts(r, str(value))
+    r, text = canonical(r), canonical(str(value))
+    amount = re.fullmatch(
+        rf"(?:({UNITS}) )?(-?\d+(?:\.\d+)?)(?: (%|(?:{UNITS})s?))?(?: (?:per|before|after|from|for|if)\b.*)?", text
+    )
+    if amount is None:
+        return contexts(r, text)
+    unit, number = (amount[1] or amount[3] or "").removesuffix("s"), amount[2]
+    found = contexts(r, number)
+    if found and unit:
+        units = [each[1] or each[2] for each in re.finditer(rf"\b({UNITS})s?\b|\d (%)", r)]
+        return found if unit in units or not units else []
+    is_part = not found and not unit and number.startswith("0.")
+    return contexts(r, canonical(f"{float(number) * 100:.6f} %")) if is_part else found
 
 
 def knows_nothing(r: str) -> bool:
     """Return whether a response says that the evidence does not tell."""
-    denial = r"\b(?:not|no|cannot|nothing|nowhere)\b|n['’]t\b"
-    telling = r"say|state|tell|contain|list|mention|include|give|show|have|find|know|determine|specify|provide"
-    absent = r"in|stated|known|given|found|listed|recorded|available|mentioned|clear|there"
-    says = rf"(?i)(?:{denial}).{{0,30}}\b(?:{telling})|(?:\bnot|n['’]t) (?:{absent})\b|\bunknown\b"
-    return re.search(says, r[:5000]) is not None
+    denial = r"\b(?:not|no|cannot|nothing|nowhere|none|unable)\b|n['’]t\b"
+    telling = (
+        r"say|state|tell|contain|list|mention|include|give|show|have|find|found|know|determine|specif|provide|record|exist|"
+        r"appear|available|information|data|entry|value|such|match|result|idea|clear|in the|in our|there\b"
+    )
+    absent = r"\b(?:unknown|unclear|silent|missing|n/a|there(?:['’]s| is| are) (?:no|none|nothing)|h(?:as|ave) no)\b"
+    return re.search(rf"(?i)(?:{denial})[^.,;:!?\n]{{0,40}}\b(?:{telling})|\bnot in\b|{absent}", r[:5000]) is not None
 
 
-def affirms(r: str) -> bool | None:
-    """Return whether a response says yes or no; None if it does not."""
-    first = re.match(r"\W*(yes|no|correct|right|true|false|incorrect|wrong|indeed|exactly)\b", r, re.I)
-    if first:
-        return first[1].lower() not in ("no", "false", "incorrect", "wrong")
-    if knows_nothing(r):
+def affirms(r: str, what: str) -> bool | None:
+    """Return whether a response says yes or no, or that something is (not) `what`; None if it says neither."""
+    r = "".join(part for part in re.split(r"(?<=[.!?\n])", r[:5000]) if not part.endswith("?"))
+    r = canonical(r).replace("out of", "not in")
+    if re.search(r"\b(?:may|might|maybe|perhaps|possibly|either)\b", r):
         return None
-    denied = re.search(r"(?i)\b(?:is|are|was) not\b|\b(?:is|are|was)n['’]t\b|\bnot (?:a|an|the|in)\b", r[:5000])
-    return False if denied else True if re.search(r"(?i)\b(?:is|are|was)\b", r[:5000]) else None
+    yes = re.search(r"(?<!not )\b(?:yes|yep|yeah)\b", r)
+    no = re.search(
+        r"\bno(?:pe)?\b(?!\. ?\d)(?=\s*(?:[^\w\s]|$|(?:and|or|but|it|he|she|they|this|that|the|way|i)\b))", r
+    )
+    if yes or no:
+        return None if yes and no else yes is not None
+    says = r"\W*(?:(?:it|that|this)(?:'s| is) )?(?:(correct|right|true|indeed|exactly|sure|certainly|definitely)"
+    first = re.match(rf"{says}|false|incorrect|wrong)\b(?! not)", r)
+    if first:
+        return first[1] is not None
+    words = r"\W*".join(rf"{re.escape(word)}s?" for word in re.sub(r"^(?:i|ha)s? ", "", named(what)).split()) or "$"
+    if knows_nothing(re.sub(rf"\b{words}\b", "so", r)):
+        return None
+    if re.search(rf"(?:{DENIAL}[^.,;]{{0,30}}\b|\b(?:un|in|non-?|dis)){words}\b|(?:\bnot|n't)(?: one)?\W*$", r):
+        return False
+    return True if re.search(rf"\b{words}\b|\b(?:is|are|was|has|does)\W*(?:indeed\W*)?$", r) else None
 
 
 def tells(r: str, name: str, *attributes: str) -> bool:
     """Return whether a response tells what the stores have, and no other value beside it, or that they do not have it."""
     values, others = look_up(name, *attributes)
     r = r[:20_000]
+    others = [other for other in others if other not in values and not stated(prompt, other)]
     if not values:
-        return knows_nothing(r)
-    others = [other for other in others if other not in values and not states(prompt, other)]
-    return any(states(r, value) for value in values) and not any(states(r, other) for other in others)
+        is_guess = re.search(r"(?i)\b(?:guess|probably|likely|perhaps|maybe|assume|(?:should|must|would) be)\b", r)
+        return knows_nothing(r) and not is_guess and not any(stated(r, other) for other in others)
+    are_booleans = all(str(value).lower() in BOOLEANS for value in [*values, *others])
+    if are_booleans and not re.search(r"\b[01]\b", r) and affirms(r, attributes[-1]) is not None:
+        return affirms(r, attributes[-1]) in [BOOLEANS[str(value).lower()] for value in values]
+    return any(states_only(r, value, others) for value in values)
+
+
+def states_only(r: str, value: Any, others: list[Any]) -> bool:
+    """Return whether a response states a value, without an alternative and none of some other values."""
+    found = stated(r, value)
+    before = r"\b(?:or|between) (?:\w+ )?$|\d, -?[\d.]+, $"
+    after = r"[^\w.;\n]*(?:\w+ )?or\b|(?:, -?\d[\d.]*){2}"
+    if not found or any(re.search(before, left) or re.match(after, right) for left, right in found):
+        return False
+    text = str(value).lower()
+    rest = re.sub(rf"(?i)(?<!\w){re.escape(text)}(?!\w)", " ", r)
+    return not any(stated(r if text in str(other).lower() else rest, other) for other in others)
 
 
 def classes_named(store: str, cls: str) -> Iterator[str]:
@@ -180,15 +337,18 @@ def is_in_class(name: str, cls: str) -> bool | None:
         LookupError: no graph has the class.
     """
     known = False
-    for store in stores():
-        for each in classes_named(store["name"], cls) if store["kind"] == "graph" else ():
+    graphs = [store for store in stores() if store["kind"] == "graph"]
+    names = dict.fromkeys((name, re.sub(r"^(?i:the|our|my) ", "", name)))
+    for store in sorted(graphs, key=lambda each: -each["authority"]):
+        for each in classes_named(store["name"], cls):
             known = True
-            try:
-                answer = is_a(store["name"], name, each)
-            except Exception:  # the graph does not have the thing
-                continue
-            if answer is not None:
-                return answer
+            for one in names:
+                try:
+                    answer = is_a(store["name"], one, each)
+                except Exception:  # the graph does not have the thing
+                    continue
+                if answer is not None:
+                    return answer
     if not known:
         raise LookupError(f"no graph has the class {cls}")
     return None
@@ -199,4 +359,5 @@ def of_kind(r: str, name: str, *path: str) -> bool:
     a class?"""
     things = look_up(name, *path[:-1])[0]
     answer = is_in_class(str(things[0]), path[-1]) if things else None
-    return affirms(r) is answer if answer is not None else affirms(r) is None and knows_nothing(r)
+    said = affirms(r, path[-1])
+    return said is answer if answer is not None else said is None and knows_nothing(r)
