@@ -272,7 +272,7 @@ GRAPH = {
         (called("tells", "Bob", "active"), "It isn't active.", "Yes and no."),
         (called("tells", "Ann Lee", "amount"), "10k EUR, not 250k.", "It is not 10,000 but 9,000."),
         (called("tells", "Ann Lee", "interest rate"), "4.50 percent", "4.5% or 4.6%"),
-        (called("tells", "Zoe", "amount"), "There is no such customer.", "I could not find it, so I guess 250000."),
+        (called("tells", "Zoe", "amount"), "We have no customer.", "I could not find it, so I guess 250000."),
         (called("tells", "Ada D’Arc", "start date"), "It's on March 1st, 2024.", "1 April 2024"),
         (called("tells", "the Ada D'Arc", "salary"), "$1.2 million", "USD 80,000, as of her assistant"),
         (called("tells", "Ada D'Arc", "country"), "It is in IT.", "It is in NO"),
