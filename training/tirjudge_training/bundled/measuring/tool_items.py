@@ -149,7 +149,8 @@ def _answered(notation: str, values: Mapping[str, str], *, rng: Random) -> tuple
         answers = rng.choice(
             (("Yes.", "No."), ("Yes, it is.", "No, it is not."), ("Yes, that is right.", "No, that is wrong."))
         )
-        return _graph(name, path, cls, is_in=is_in), *(answers if is_in else answers[::-1])
+        right, wrong = answers if is_in else answers[::-1]
+        return _graph(name, path, cls, is_in=is_in), right, wrong
     drawn = rng.choice((lambda: str(rng.randint(100, 99999)), lambda: syllables(rng, 3, 4)))
     right, wrong = drawn(), drawn()
     said = rng.choice(("{v}", "It is {v}.", f"The {path[-1]} is {{v}}.", f"{name}: {{v}}"))

@@ -40,7 +40,9 @@ UNITS = (
 )
 SMALL = ("zero", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
-NUMERALS = dict(zip(SMALL + TENS, (0, *range(2, 13), *range(20, 100, 10)), strict=True))  # "one" is often no number
+NUMERALS: dict[str, int] = dict(
+    zip(SMALL + TENS, (0, *range(2, 13), *range(20, 100, 10)), strict=True)
+)  # "one" is often no number
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 MONTH = rf"({'|'.join(MONTHS)})[a-z]{{0,6}}\.?"
 BOOLEANS = {"true": True, "yes": True, "y": True, "1": True, "false": False, "no": False, "n": False, "0": False}
