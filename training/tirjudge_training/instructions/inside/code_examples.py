@@ -421,8 +421,8 @@ def arguments(text: str) -> list[Any] | None:
 
 
 def function_for(code: str, num_args: int, prompt: str) -> str:
-    """Return what a sample calls: the last function that takes this number of arguments, if possible one that the prompt names.
-    With a class `Solution` it is a method of it."""
+    """Return what a sample calls: the last function that takes this number of arguments, if possible one that
+    the prompt names. With a class `Solution` it is a method of it."""
     body = (parsed(code) or ast.Module([], [])).body
     solution = next((node for node in body if isinstance(node, ast.ClassDef) and node.name == "Solution"), None)
     fitting = []
