@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean
@@ -52,7 +53,8 @@ def figures_of(measured_set: MeasuredSet, judged: Sequence[MeasuredJudgment], *,
         found["baselines"] = _baselines(measured_set, judged)
     if any(one.item.asked is not None for one in judged):
         found["checks"] = check_figures(judged)
-    calls = [one.written == (one.item.asked_call,) for one in judged if one.item.asked_call is not None]
+    asked = [(one, ast.unparse(ast.parse(one.item.asked_call))) for one in judged if one.item.asked_call is not None]
+    calls = [one.written == (call,) for one, call in asked]
     if calls:
         found["exact_calls"] = {"num": len(calls), "right": ratio(sum(calls), of=len(calls))}
     return found
