@@ -149,6 +149,8 @@ def test_the_new_text_of_a_function_keeps_its_token() -> None:
     assert renewed.token_to_id(new) == tokenizer.token_to_id(old)
 
 
-def test_the_bundled_tokenizer_has_the_functions_of_programs() -> None:
+def test_training_that_starts_from_the_bundled_judge_has_all_functions_as_tokens() -> None:
     tokenizer = Tokenizer.from_file(str(bundled_checkpoint() / "tokenizer.json"))
-    assert [text for text in frozen_texts() if tokenizer.token_to_id(text) is None] == []
+    renewed, _ = with_whole(tokenizer, frozen_texts())
+    assert renewed.get_vocab_size() == tokenizer.get_vocab_size()
+    assert [text for text in frozen_texts() if renewed.token_to_id(text) is None] == []

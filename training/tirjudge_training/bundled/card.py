@@ -23,6 +23,16 @@ accuracy.
 """
 
 
+_TOOLS = """
+With the tools `run` and `evidence`: answers with Python code, by the examples that the prompt shows, and answers to questions
+that a value in a table, a graph or a document decides."""
+
+
+def _tools(recipe: Mapping[str, Any]) -> str:
+    """Return what a judge can check with tools. Recipes from before look-ups do not have their share."""
+    return _TOOLS if "lookups" in (recipe.get("checked") or {}) else ""
+
+
 def write_card(checkpoint: Path) -> None:
     """Write README.md into a checkpoint folder, from its judge.json, training.json and scores.json.
 
@@ -40,7 +50,7 @@ def write_card(checkpoint: Path) -> None:
     about = _template("card_first.md" if recipe.get("checked") is None else "card_second.md")
     text = _template("card.md").format(
         **{key: recipe[key] for key in architecture},
-        about=about.format(parameters=parameters, num_kinds=len(KINDS), num_checks=len(NAMES)),
+        about=about.format(parameters=parameters, num_kinds=len(KINDS), num_checks=len(NAMES), tools=_tools(recipe)),
         stages="".join(map(_stage, stages)),
         name=profile["name"],
         context_tokens=profile["context_tokens"],
