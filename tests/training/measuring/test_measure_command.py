@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shutil
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -35,6 +36,14 @@ ROWS: dict[str, list[dict[str, Any]]] = {
             "responses": [*BOATS, BOATS[0].upper(), BOATS[1].upper()], "label": 0, "meta": {"correct": [0, 1]},
         }
         for subset in ("chat", "code")
+    ],
+    "evalplus_small": [
+        {
+            "id": f"m{i}", "benchmark": "b", "subset": "mbppplus", "prompt": "Write add(a, b).\nassert add(1, 2) == 3",
+            "responses": ["def add(a, b): return a + b", "def add(a, b): return a - b"], "label": None,
+            "meta": {"correct": [True, is_same]},
+        }
+        for i, is_same in enumerate((False, True))
     ],
     "gsm8k_bo4": [
         {
@@ -85,8 +94,8 @@ def test_all_sets_are_measured(rows: Path, tmp_path: Path) -> None:
     found = {one["name"]: one for one in figures["sets"]}
     assert list(found) == [one.name for one in SETS]
     assert {name: one["num_items"] for name, one in found.items()} == {
-        "writer": 2, "writer-prompts": 2, "ifeval-edits": 2, "ifeval": 2, "ifbench": 2, "gsm8k": 1, "judgebench": 2,
-        "rmbench": 1, "rewardbench": 2,
+        "writer": 2, "writer-prompts": 2, "ifeval-edits": 2, "ifeval": 2, "ifbench": 2, "gsm8k": 1, "code": 1,
+        "writer-code": 2, "writer-lookups": 2, "worlds": 2, "judgebench": 2, "rmbench": 1, "rewardbench": 2, "near-misses": 2,
     }  # fmt: skip
     for one in figures["sets"]:
         assert 0 <= one["accuracy"] <= 1
@@ -95,11 +104,24 @@ def test_all_sets_are_measured(rows: Path, tmp_path: Path) -> None:
     assert found["writer"]["baselines"]["asked_checks"] == 1
     assert found["ifeval"]["baselines"] == {"always_yes": 0.5, "patterns": 1.0, "asked_checks": 1.0}
     assert found["gsm8k"]["baselines"]["chance"] == 0.5
+    assert found["writer-lookups"]["exact_calls"]["num"] == 2
     assert found["ifeval-edits"]["sameness"]["num_items"] == 2
     assert figures["contamination"]["benchmarks"]["ifeval"] == 2
     judged = [json.loads(line) for line in items.read_text(encoding="utf-8").splitlines()]
     assert len(judged) == sum(one["num_items"] for one in figures["sets"])
     assert ran.stderr.startswith("measuring ")
+
+
+@pytest.mark.slow
+def test_a_checkpoint_without_scores_gets_figures_and_no_card(rows: Path, tmp_path: Path) -> None:
+    without = shutil.ignore_patterns("scores.json", "README.md", "measured.json")
+    checkpoint = Path(shutil.copytree(bundled_checkpoint(), tmp_path / "checkpoint", ignore=without))
+    ran = run_command(
+        "train", "measure", checkpoint, "--rows", rows, "--only", "writer-code", "--limit", 1, "--no-contamination"
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "no card: run tirjudge train evaluate" in " ".join(ran.stderr.split())
+    assert (checkpoint / "measured.json").exists()
 
 
 @pytest.mark.slow

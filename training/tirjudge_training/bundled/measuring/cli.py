@@ -50,10 +50,12 @@ def measure(
         target = out or checkpoint / "measured.json"
         figures = _measured(checkpoint, rows, out=target, only=only or [], limit=limit, items=items, sameness=sameness,
                             contamination=contamination, beside=beside or [], console=console)  # fmt: skip
-        if out is None:
+        if out is None and (checkpoint / "scores.json").exists():
             from tirjudge_training.bundled.card import write_card
 
             write_card(checkpoint)
+        elif out is None:
+            console.print(f"no card: run tirjudge train evaluate {checkpoint}, which writes it", soft_wrap=True)
     except (ValueError, TirjudgeError, OSError) as error:
         typer.echo(" ".join(f"tirjudge train measure: {error}".split()), err=True)
         raise typer.Exit(2 if isinstance(error, ValueError) else 1) from None
