@@ -98,11 +98,9 @@ def _has_examples(head: str) -> bool:
 # Look-ups -----------------------------------------------------------------------------------------------------------------
 
 
-def draw_lookup(
-    rng: Random, composer: Composer, *, writers: tuple[str, ...] = TRAINING_TOOL_WRITERS
-) -> PromptWithChecks:
+def draw_lookup(rng: Random, composer: Composer) -> PromptWithChecks:
     """Draw a question that stores answer, or a near miss, often with background or an instruction about its form."""
-    texts = tool_texts(writers)
+    texts = tool_texts(TRAINING_TOOL_WRITERS)
     notation, text = rng.choice(texts.lookups)
     if notation == "none" and rng.random() < 0.4:
         notation, text = rng.choice(texts.lookups)
@@ -243,20 +241,8 @@ def checks_of_task(task: EvidenceTask) -> tuple[str, ...]:
 # Code ---------------------------------------------------------------------------------------------------------------------
 
 _OTHER_LANGUAGES = (
-    "C++",
-    "C",
-    "Java",
-    "JavaScript",
-    "TypeScript",
-    "Rust",
-    "Go",
-    "Kotlin",
-    "Ruby",
-    "PHP",
-    "C#",
-    "Swift",
-    "Lua",
-)
+    "C++", "C", "Java", "JavaScript", "TypeScript", "Rust", "Go", "Kotlin", "Ruby", "PHP", "C#", "Swift", "Lua",
+)  # fmt: skip
 
 _ASKS = (
     "Write a {lang} function `{head}`. {does}",
@@ -271,9 +257,9 @@ _ASKS = (
 )
 
 
-def draw_code(rng: Random, composer: Composer, *, writers: tuple[str, ...] = TRAINING_TOOL_WRITERS) -> PromptWithChecks:
+def draw_code(rng: Random, composer: Composer) -> PromptWithChecks:
     """Draw a request for code."""
-    texts = tool_texts(writers)
+    texts = tool_texts(TRAINING_TOOL_WRITERS)
     if rng.random() < 0.45:
         has_examples, text = rng.choice(texts.code)
         if rng.random() < 0.25:

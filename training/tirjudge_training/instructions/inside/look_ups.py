@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     sparql: Callable[[str, str], Rows]
     search: Callable[[str, str, int], Rows]
     is_a: Callable[[str, str, str], bool | None]
+    ToolError: type[Exception]
     prompt: str
 
 # Program
@@ -332,11 +333,13 @@ def classes_named(store: str, cls: str) -> Iterator[str]:
             yield row["c"]
 
 
+@cache
 def is_in_class(name: str, cls: str) -> bool | None:
     """Return whether the graphs entail that a thing is in a class; None: they do not tell.
 
     Raises:
         LookupError: no graph has the class.
+        ToolError: a query failed although the graph has the thing.
     """
     known = False
     graphs = [store for store in stores() if store["kind"] == "graph"]
@@ -347,7 +350,9 @@ def is_in_class(name: str, cls: str) -> bool | None:
             for one in names:
                 try:
                     answer = is_a(store["name"], one, each)
-                except Exception:  # the graph does not have the thing
+                except ToolError as error:
+                    if "no node of the store is named" not in str(error):
+                        raise
                     continue
                 if answer is not None:
                     return answer
