@@ -12,6 +12,7 @@ import httpx2
 from tests.server.bodies import BODIES
 from tirjudge.model import bundled_checkpoint
 from tirjudge.types import Judgment
+from tirjudge_server.call import DEADLINE_HEADER
 from tirjudge_server.serving import open_application
 from tirjudge_server.settings import ServerSettings
 
@@ -30,14 +31,19 @@ as for every chat endpoint. The bundled judge was not trained on that, so its ve
 
 @asynccontextmanager
 async def judge_server_with(folder: Path, **settings: Any) -> AsyncIterator[httpx2.AsyncClient]:
-    """A client of a judge server with these settings, whose prompts are those that the bundled judge was trained on."""
+    """A client of a judge server with these settings, whose prompts are those that the bundled judge was trained on.
+
+    Its requests have the server's longest deadline: some routes have one of seconds, which a loaded machine may exceed.
+    """
     places = {"records": str(folder / "records.db"), "files": str(folder / "files")}
     given = ServerSettings(
         **places, profile=bundled_checkpoint(), allow_unsafe_sandbox=True, allowed_host=["test"], slots=1, **settings
     )
     async with open_application(given) as opened:
         transport = httpx2.ASGITransport(app=opened.app, raise_app_exceptions=False)
-        async with httpx2.AsyncClient(transport=transport, base_url="http://test", timeout=600) as client:
+        async with httpx2.AsyncClient(
+            transport=transport, base_url="http://test", headers={DEADLINE_HEADER: "600000"}, timeout=600
+        ) as client:
             yield client
 
 
