@@ -7,18 +7,16 @@ If a wheel cannot be downloaded, its tests are skipped with the reason. Test pro
 from __future__ import annotations
 
 import ast
-import fcntl
-import subprocess
 import sys
-import venv
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from tests.environments import NoEnvironment, environment_in, locked, pip
 
 Wheel = Callable[[str], Path]
 """Returns the folder with the content of a wheel, such as `verl==0.9.1`."""
@@ -49,14 +47,10 @@ def installed(requirement: str, *, folder: Path) -> Path:
         requirement: one requirement, or several with spaces between them.
         folder: folder of all environments.
     """
-    target, done = folder / requirement, folder / f"{requirement}.done"
-    python = target / "bin" / "python"
-    with locked(folder / f"{requirement}.lock"):
-        if not done.exists():
-            venv.create(target, with_pip=True, clear=True)
-            _pip(str(python), "install", *requirement.split(), requirement=requirement)
-            done.touch()
-    return python
+    try:
+        return environment_in(folder / requirement, requirement.split())
+    except NoEnvironment as error:
+        pytest.skip(str(error))
 
 
 def unpacked(requirement: str, *, folder: Path) -> Path:
@@ -76,25 +70,12 @@ def unpacked(requirement: str, *, folder: Path) -> Path:
     return next(target.glob("*.data/purelib"), target)
 
 
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file, which is created if necessary."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
 def _download(requirement: str, *, folder: Path) -> None:
     options = ["--no-deps", "--only-binary", ":all:", "--dest", str(folder)]
-    _pip(sys.executable, "download", *options, requirement, requirement=requirement)
-
-
-def _pip(python: str, command: str, *arguments: str, requirement: str) -> None:
-    options = ["--quiet", "--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
-    done = subprocess.run([python, "-m", "pip", command, *options, *arguments], capture_output=True, text=True)
-    if done.returncode:
-        reason = (done.stderr.strip().splitlines() or ["no error message"])[-1]
-        pytest.skip(f"pip {command} {requirement} failed: {reason}")
+    try:
+        pip(Path(sys.executable), "download", *options, requirement)
+    except NoEnvironment as error:
+        pytest.skip(str(error))
 
 
 def definitions(path: Path, *names: str, given: Mapping[str, Any]) -> SimpleNamespace:

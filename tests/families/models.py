@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tests.clients.wheels import Wheel, locked
+from tests.clients.wheels import Wheel
+from tests.environments import locked
 from tests.families import tokenizer_files, vocabularies
 from tests.families.vocabularies import VOCABULARIES, Vocabulary
 from tirjudge.engines.checkpoint import Qwen3Config

@@ -7,12 +7,11 @@ Only verl, Ray (75 MB) and ten small packages are downloaded, once.
 
 from __future__ import annotations
 
-import subprocess
-import sysconfig
-import venv
 from pathlib import Path
 
 import pytest
+
+from tests.environments import NoEnvironment, environment_in
 
 REQUIREMENTS = (
     "verl==0.9.1",
@@ -35,19 +34,7 @@ def verl_python(folder: Path) -> Path:
 
     The test is skipped if the packages cannot be installed.
     """
-    target, done = folder / "verl==0.9.1", folder / "verl==0.9.1.done"
-    python = target / "bin" / "python"
-    if done.exists() and done.read_text() == "\n".join(REQUIREMENTS):
-        return python
-    venv.create(target, with_pip=True, clear=True)
-    options = ["--quiet", "--disable-pip-version-check", "--retries", "1", "--timeout", "20", "--no-deps"]
-    command = [str(python), "-m", "pip", "install", *options, *REQUIREMENTS]
-    installed = subprocess.run(command, capture_output=True, text=True)
-    if installed.returncode:
-        pytest.skip(f"verl cannot be installed: {(installed.stderr.strip().splitlines() or ['no reason'])[-1]}")
-    (packages,) = target.glob("lib/python*/site-packages")
-    # Packages of the environment come first. addsitedir also reads .pth files, which editable installations need.
-    current = sysconfig.get_path("purelib")
-    (packages / "zz-beside.pth").write_text(f"import site; site.addsitedir({current!r})\n")
-    done.write_text("\n".join(REQUIREMENTS))
-    return python
+    try:
+        return environment_in(folder / "verl==0.9.1", ("--no-deps", *REQUIREMENTS), beside_tests=True)
+    except NoEnvironment as error:
+        pytest.skip(str(error))

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.environments import NoEnvironment
 from tests.vllm.checkpoint import write_served
-from tests.vllm.environment import NoEnvironment, vllm_python
+from tests.vllm.environment import vllm_python
 from tests.vllm.server import VLLMServer, vllm_server
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.vllm import VLLMEngine
