@@ -84,7 +84,7 @@ $(VENV)/.locking:
 $(VENV)/.serving: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	@echo "Installing the server into $(VENV): about 60 MB of wheels."
-	$(BIN)/python -m pip install --quiet --editable '.[server]'
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[server]'
 	touch $@
 
 # The environment for tests and training: torch too, which dominates the download.
@@ -93,7 +93,7 @@ $(VENV)/.developing: pyproject.toml
 	@echo "Installing a pip that supports dependency groups into $(VENV): 2 MB."
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	@echo "Installing the packages for tests and training into $(VENV): hundreds of MB with torch, GBs with CUDA."
-	$(BIN)/python -m pip install --quiet --group dev --editable '.[server,train]'
+	$(BIN)/python -m pip install --quiet --no-compile --group dev --editable '.[server,train]'
 	touch $@ $(VENV)/.serving
 
 clean:

@@ -72,7 +72,7 @@ if ! cmp -s pyproject.toml "$done_file"; then
     }
     "$TOOLS/python" -m virtualenv --quiet --python "$python" "$ENVIRONMENT/venv"
     "$ENVIRONMENT/venv/bin/python" -m pip install --quiet --upgrade 'pip>=25.1'
-    "$ENVIRONMENT/venv/bin/python" -m pip install --quiet --group test --editable '.[server,bench]'
+    "$ENVIRONMENT/venv/bin/python" -m pip install --quiet --no-compile --group test --editable '.[server,bench]'
     cp pyproject.toml "$done_file"
 fi
 if [ "${1:-}" = prepare ]; then exit; fi
