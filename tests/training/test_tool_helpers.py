@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -22,6 +23,7 @@ from tirjudge_training.instructions.tool_prompts import EXAMPLES, called, checks
 
 RIGHT = "def add(a, b):\n    return a + b\n"
 WRONG = "def add(a, b):\n    return a - b\n"
+STRING = r'"(?:[^"\\]|\\.)*"'
 PROMPT = "Write a Python function add(a, b).\n>>> add(1, 2)\n3"
 
 
@@ -256,6 +258,11 @@ GRAPH = {
 }
 
 
+def asking(check: str) -> str:
+    """Return a question that has the texts of a check."""
+    return f"What is {', '.join(map(json.loads, re.findall(STRING, check)))}?"
+
+
 @pytest.mark.parametrize(
     ("check", "right", "wrong"),
     [
@@ -290,9 +297,52 @@ GRAPH = {
 async def test_look_ups(pool: SandboxPool, check: str, right: str, wrong: str) -> None:
     async with open_stores(EvidenceSettings()) as stores:
         found = await outcomes(
-            pool, check, right, wrong, prompt="?", functions=functions_of(stores), evidence=[LOANS, NOTES, STAFF, GRAPH]
+            pool,
+            check,
+            right,
+            wrong,
+            prompt=asking(check),
+            functions=functions_of(stores),
+            evidence=[LOANS, NOTES, STAFF, GRAPH],
         )
     assert found == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "check"),
+    [
+        ("What is the amount of Ann Lee?", called("tells", "Ann Leo", "amount")),
+        ("What is Ann Lee's amount?", called("tells", "An Lee", "amountt")),
+        ("I met Bob. Which amount has “Ann Lee” here?", called("tells", "Anna Lee", "amount")),
+        ("Ben asked me. Look up the\namount of ann lee, please.", called("tells", "Ann Leee", "amounts")),
+    ],
+)
+async def test_copies_of_the_prompt_are_mended(pool: SandboxPool, prompt: str, check: str) -> None:
+    async with open_stores(EvidenceSettings()) as stores:
+        found = await outcomes(
+            pool, check, "10000", "250000", prompt=prompt, functions=functions_of(stores), evidence=[LOANS]
+        )
+    assert found == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "name"),
+    [
+        ("Has Ann Lea or Ann Leo the larger amount?", "Ann Lew"),
+        ("What is the amount of Zed?", "Bob"),
+        ("", "Bob"),
+        ("amount " * 50_000, "Bobby Tables"),
+    ],
+)
+async def test_a_thing_that_the_prompt_does_not_name_is_not_looked_up(
+    pool: SandboxPool, prompt: str, name: str
+) -> None:
+    async with open_stores(EvidenceSettings()) as stores:
+        check = called("tells", name, "amount")
+        found = await outcomes(
+            pool, check, "250000", "not stated", prompt=prompt, functions=functions_of(stores), evidence=[LOANS]
+        )
+    assert found == ["LookupError"] * 2
 
 
 @pytest.mark.parametrize(
@@ -309,7 +359,7 @@ async def test_what_no_store_tells_is_not_checked(
 ) -> None:
     async with open_stores(EvidenceSettings()) as stores:
         functions = functions_of(stores) if functions_are_given else ()
-        found = await outcomes(pool, check, "1", "2", prompt="?", functions=functions, evidence=[LOANS])
+        found = await outcomes(pool, check, "1", "2", prompt=asking(check), functions=functions, evidence=[LOANS])
     assert found == [error] * 2
 
 

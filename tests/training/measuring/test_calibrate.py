@@ -11,12 +11,14 @@ from random import Random
 import pytest
 
 from tests.command_line import run_command
+from tirjudge.errors import CheckpointError
 from tirjudge.labels import mixed_with_even, tempered
 from tirjudge.model import bundled_checkpoint
 from tirjudge.profile import load_profile
+from tirjudge_training.bundled.build import renew_functions
 from tirjudge_training.bundled.measuring.calibrate import fitted_calibration
 from tirjudge_training.bundled.measuring.judging import RawJudgment
-from tirjudge_training.checkpoints import UNCALIBRATED, trained_profile
+from tirjudge_training.checkpoints import UNCALIBRATED, trained_profile, write_checkpoint_file
 
 
 @pytest.mark.parametrize(("temperature", "fitted_to"), [(0.7, 1.0), (1.0, 1.0), (3.0, 3.0)])
@@ -88,6 +90,34 @@ def test_the_command_writes_the_calibration_and_keeps_the_rest(tmp_path: Path) -
     assert {name: getattr(after, name) for name in UNCALIBRATED} == {name: result[name] for name in UNCALIBRATED}
     assert after.model_copy(update=UNCALIBRATED) == before.model_copy(update=UNCALIBRATED)
     assert {name: getattr(trained_profile(checkpoint), name) for name in UNCALIBRATED} == UNCALIBRATED
+
+
+def test_programs_get_the_current_text_of_their_functions(tmp_path: Path) -> None:
+    checkpoint = shutil.copytree(bundled_checkpoint(), tmp_path / "judge")
+    renew_functions(checkpoint)
+    before, profile = (checkpoint / "tokenizer.json").read_text(), load_profile(checkpoint)
+    tokenizer = json.loads(before)
+    token = next(token for token in tokenizer["added_tokens"] if token["content"].startswith("def words("))
+    token["content"] = "def words(r):\n    return 0\n"
+    (checkpoint / "tokenizer.json").write_text(json.dumps(tokenizer))
+    write_checkpoint_file(checkpoint, profile=profile)
+    renew_functions(checkpoint)
+    assert (checkpoint / "tokenizer.json").read_text() == before
+    assert load_profile(checkpoint) == profile
+
+
+@pytest.mark.parametrize("name", ["def words(", "import json"])
+def test_a_judge_whose_tokens_lack_a_function_is_not_changed(tmp_path: Path, name: str) -> None:
+    checkpoint = shutil.copytree(bundled_checkpoint(), tmp_path / "judge")
+    tokenizer = json.loads((checkpoint / "tokenizer.json").read_text())
+    special = [token for token in tokenizer["added_tokens"] if token["special"]]
+    kept = [token for token in tokenizer["added_tokens"] if not token["content"].startswith(name)]
+    tokenizer["added_tokens"] = special if name == "import json" else kept
+    (checkpoint / "tokenizer.json").write_text(json.dumps(tokenizer))
+    write_checkpoint_file(checkpoint, profile=load_profile(bundled_checkpoint()))
+    with pytest.raises(CheckpointError, match="train bundled --from" if name != "import json" else "no functions"):
+        renew_functions(checkpoint)
+    assert json.loads((checkpoint / "tokenizer.json").read_text()) == tokenizer
 
 
 def test_a_folder_that_is_not_a_checkpoint_is_named(tmp_path: Path) -> None:

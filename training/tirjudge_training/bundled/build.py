@@ -23,7 +23,7 @@ from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.errors import CheckpointError
 from tirjudge.formats import FIRST_FORMAT, format_named
 from tirjudge.judge import Judge
-from tirjudge.profile import Profile, load_profile
+from tirjudge.profile import Profile, load_profile, read_checkpoint_file
 from tirjudge.tools.python import PythonTool
 from tirjudge.types import Mode
 from tirjudge_sandbox import SandboxPool
@@ -325,6 +325,26 @@ def save_checkpoint(
         if recipe.parent is not None:
             stages = json.loads(Path(recipe.parent, "training.json").read_text(encoding="utf-8"))["stages"] + stages
         (folder / "training.json").write_text(json.dumps({"stages": stages}, indent=1) + "\n", encoding="utf-8")
+
+
+def renew_functions(checkpoint: Path) -> None:
+    """Give the programs of a checkpoint the current text of their functions. Each text is one token, so the weights stay.
+
+    Raises:
+        CheckpointError: the checkpoint cannot be loaded, or it lacks a token.
+    """
+    file = read_checkpoint_file(checkpoint)
+    tokenizer, texts = Tokenizer.from_file(str(checkpoint / "tokenizer.json")), frozen_texts()
+    if not any(tokenizer.token_to_id(text) for text in texts):
+        raise CheckpointError(f"{checkpoint}: its programs have no functions as tokens, as those of the bundled judge")
+    tokenizer, added = with_whole(tokenizer, texts)
+    if added:
+        raise CheckpointError(
+            f"{checkpoint}: {len(added)} texts of programs are not among its tokens; train it further, "
+            f"with tirjudge train bundled --from {checkpoint}"
+        )
+    save_tokenizer(with_template(tokenizer), checkpoint)
+    write_checkpoint_file(checkpoint, profile=file.profile, lineage=file.lineage, metrics=file.metrics)
 
 
 def stage_record(recipe: BundledRecipe, trained: TrainedBundle) -> dict[str, Any]:

@@ -217,6 +217,9 @@ def calibrate_checkpoint(checkpoint: Path, *, num_items: int, console: Console) 
 def calibrate(
     checkpoint: Annotated[Path, typer.Argument(help="Checkpoint folder.")],
     items: Annotated[int, typer.Option(min=20, help="Number of held-out pairs.")] = NUM_ITEMS,
+    renew: Annotated[
+        bool, typer.Option("--renew", help="First give its programs the current text of their functions.")
+    ] = False,
     json_output: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Fit the probabilities of a checkpoint, and from when a verdict is checked, and write both into its judge.json.
@@ -226,8 +229,13 @@ def calibrate(
     Examples:
         tirjudge train calibrate checkpoints/tiny
         tirjudge train calibrate checkpoints/tiny --items 1000 --json
+        tirjudge train calibrate checkpoints/tiny --renew
     """
     try:
+        if renew:
+            from tirjudge_training.bundled.build import renew_functions
+
+            renew_functions(checkpoint)
         fitted = calibrate_checkpoint(checkpoint, num_items=items, console=Console(stderr=True))
     except (ValueError, TirjudgeError, OSError) as error:
         typer.echo(" ".join(f"tirjudge train calibrate: {error}".split()), err=True)

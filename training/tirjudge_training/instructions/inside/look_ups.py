@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 # Program
 import re
 from collections.abc import Iterable, Iterator
+from difflib import SequenceMatcher
 from functools import cache
 from itertools import pairwise, zip_longest
 from typing import Any
@@ -56,6 +57,45 @@ def named(text: Any) -> str:
     text = re.sub(r"^\S*[/#:](?=\w)", "", str(text)) if re.match(r"\w*:\S*$", str(text)) else str(text)
     words = re.findall(r"\w+", re.sub(r"(?<=[a-z])(?=[A-Z])", " ", text).replace("_", " ").lower())
     return " ".join(word.removesuffix("s") for word in words if word not in ("the", "a", "an")) or " ".join(words)
+
+
+def plain(text: str) -> str:
+    """Return the words of a text in small letters."""
+    return " ".join(re.findall(r"\w+", text.replace("_", " ").lower()))
+
+
+@cache
+def as_asked(text: str) -> str | None:
+    """Return a text as the prompt has it, because a judge copies long names with mistakes. A text that the prompt lacks
+    becomes the words of the prompt that are most similar to it. None if none are, or others are nearly as similar."""
+    asked, size = re.sub(r"^(?:the|our|my) ", "", plain(text)), len(text.split())
+    if not asked or f" {asked} " in f" {plain(prompt)} ":
+        return text
+    if asked > "\u2e80" and asked in plain(prompt):  # Chinese has no blanks
+        return text
+    shown = prompt[:2000] + "\n" + prompt[2000:][-2000:]
+    words = [(each.start(), each.end()) for each in re.finditer(r"\w+(?:[-./#&]\w+)*", shown)]
+    matcher, found = SequenceMatcher(b=asked, autojunk=False), [(0.0, 0, 0)]
+    for length in range(max(1, size - 1), size + 2):
+        for (start, _), (_, end) in zip(words, words[length - 1 :], strict=False):
+            matcher.set_seq1(plain(shown[start : min(end, start + 200)]))
+            if matcher.real_quick_ratio() > 0.6 and matcher.quick_ratio() > 0.6:
+                found.append((matcher.ratio(), start, end))
+    best, start, end = max(found)
+    others = [ratio for ratio, left, right in found if right <= start or left >= end]
+    return shown[start:end] if best >= 0.7 and best - max(others, default=0) >= 0.1 else None
+
+
+def all_as_asked(name: str, attributes: Iterable[str]) -> tuple[str, ...]:
+    """Return a name and attributes as the prompt has them.
+
+    Raises:
+        LookupError: the prompt does not have the name.
+    """
+    thing = as_asked(name)
+    if thing is None:
+        raise LookupError(f"the prompt does not name {name}")
+    return thing, *(as_asked(each) or each for each in attributes)
 
 
 def matching(names: Iterable[tuple[Any, str]], attribute: str) -> list[Any]:
@@ -302,15 +342,16 @@ def affirms(r: str, what: str) -> bool | None:
 
 def tells(r: str, name: str, *attributes: str) -> bool:
     """Return whether a response tells what the stores have, and no other value beside it, or that they do not have it."""
-    values, others = look_up(name, *attributes)
+    name, *asked = all_as_asked(name, attributes)
+    values, others = look_up(name, *asked)
     r = r[:20_000]
     others = [other for other in others if other not in values and not stated(prompt, other)]
     if not values:
         is_guess = re.search(r"(?i)\b(?:guess|probably|likely|perhaps|maybe|assume|(?:should|must|would) be)\b", r)
         return knows_nothing(r) and not is_guess and not any(stated(r, other) for other in others)
     are_booleans = all(str(value).lower() in BOOLEANS for value in [*values, *others])
-    if are_booleans and not re.search(r"\b[01]\b", r) and affirms(r, attributes[-1]) is not None:
-        return affirms(r, attributes[-1]) in [BOOLEANS[str(value).lower()] for value in values]
+    if are_booleans and not re.search(r"\b[01]\b", r) and affirms(r, asked[-1]) is not None:
+        return affirms(r, asked[-1]) in [BOOLEANS[str(value).lower()] for value in values]
     return any(states_only(r, value, others) for value in values)
 
 
@@ -364,6 +405,7 @@ def is_in_class(name: str, cls: str) -> bool | None:
 def of_kind(r: str, name: str, *path: str) -> bool:
     """Return whether a response rightly says yes, no, or that the stores do not tell: is a thing, or an attribute of it, in
     a class?"""
+    name, *path = all_as_asked(name, path)
     things = look_up(name, *path[:-1])[0]
     answer = is_in_class(str(things[0]), path[-1]) if things else None
     said = affirms(r, path[-1])
