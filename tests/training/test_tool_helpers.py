@@ -284,6 +284,7 @@ def asking(check: str) -> str:
         (called("tells", "the Ada D'Arc", "salary"), "$1.2 million", "USD 80,000, as of her assistant"),
         (called("tells", "Ada D'Arc", "country"), "It is in IT.", "It is in NO"),
         (called("tells", "Tim Ng", "colour"), "dark red", "red"),
+        (called("tells", "Zed Moe", "manager", "manager"), "Tim Ng", "Ada D'Arc"),
         (called("tells", "Calor", "home port"), "Hamburg, I think", "It is not Hamburg."),
         (called("tells", "Calor", "home port"), "Hambourg", "Neither Hamburg nor Bremen."),
         (called("tells", "Calor", "home port", "opening"), "at 08:30", "at 00:00"),
@@ -314,6 +315,7 @@ async def test_look_ups(pool: SandboxPool, check: str, right: str, wrong: str) -
         ("What is the amount of Ann Lee?", called("tells", "Ann Leo", "amount")),
         ("What is Ann Lee's amount?", called("tells", "An Lee", "amountt")),
         ("I met Bob. Which amount has “Ann Lee” here?", called("tells", "Anna Lee", "amount")),
+        ("What is the amount of Ann Lee?", called("tells", "Ann Lee", "amount", "amount")),
         ("Ben asked me. Look up the\namount of ann lee, please.", called("tells", "Ann Leee", "amounts")),
     ],
 )

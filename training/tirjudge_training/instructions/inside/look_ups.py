@@ -87,7 +87,7 @@ def as_asked(text: str) -> str | None:
 
 
 def all_as_asked(name: str, attributes: Iterable[str]) -> tuple[str, ...]:
-    """Return a name and attributes as the prompt has them.
+    """Return a name and attributes as the prompt has them, without attributes that a judge wrote twice.
 
     Raises:
         LookupError: the prompt does not have the name.
@@ -95,7 +95,14 @@ def all_as_asked(name: str, attributes: Iterable[str]) -> tuple[str, ...]:
     thing = as_asked(name)
     if thing is None:
         raise LookupError(f"the prompt does not name {name}")
-    return thing, *(as_asked(each) or each for each in attributes)
+    asked = [as_asked(each) or each for each in attributes]
+    words = plain(prompt)
+    kept = [
+        each
+        for place, each in enumerate(asked)
+        if each not in asked[:place] or words.count(plain(each)) >= asked.count(each)
+    ]
+    return thing, *kept
 
 
 def matching(names: Iterable[tuple[Any, str]], attribute: str) -> list[Any]:
