@@ -135,6 +135,17 @@ def test_non_finite_metric_leaves_the_last_checkpoint(exported: Path) -> None:
     assert [path.name for path in exported.parent.iterdir()] == ["best"]
 
 
+def test_a_server_that_runs_as_another_user_can_read_a_checkpoint(tmp_path: Path) -> None:
+    with replacing(tmp_path / "out") as folder:
+        (folder / "model.safetensors").touch(mode=0o600)
+        (folder / "parts").mkdir()
+        (folder / "parts" / "optimizer.pt").touch(mode=0o600)
+    (tmp_path / "usual").touch()
+    for name in ("model.safetensors", "parts/optimizer.pt"):
+        assert (tmp_path / "out" / name).stat().st_mode == (tmp_path / "usual").stat().st_mode
+    assert (tmp_path / "out" / "parts").is_dir()
+
+
 def test_checkpoint_is_replaced_atomically(tmp_path: Path) -> None:
     out = tmp_path / "best"
     for number in ("1", "2"):

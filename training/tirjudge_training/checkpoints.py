@@ -197,12 +197,17 @@ def weights_sha256(checkpoint: Path) -> str:
 def replacing(out: Path) -> Iterator[Path]:
     """Yield an empty folder that replaces `out` at the end of the block. If the block raises, `out` is unchanged.
 
+    All files get the permissions that the umask gives: safetensors writes files that only their owner may read, and a server
+    often runs as another user.
+
     Raises:
         CheckpointError: the disk is full, or the folder cannot be written.
     """
     try:
         with replacing_folder(out) as fresh:
             yield fresh
+            for file in filter(Path.is_file, fresh.rglob("*")):
+                file.chmod(fresh.stat().st_mode & 0o666)
     except BaseException as error:
         problem = _disk_problem(error)
         if problem is None:

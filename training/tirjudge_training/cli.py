@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tirjudge_training.stages import Command
 
 ELSEWHERE = {
+    "average": "tirjudge_training.bundled.averaging:average",
     "calibrate": "tirjudge_training.bundled.measuring.calibrate:calibrate",
     "data": "tirjudge_training.data.cli:app",
     "measure": "tirjudge_training.bundled.measuring.cli:measure",
@@ -149,15 +150,13 @@ def evaluate(
     """
     from tirjudge_training.bundled.build import evaluate_and_write_card
     from tirjudge_training.bundled.evaluate import TEST_SETS
-    from tirjudge_training.stage_report import Reporter
+    from tirjudge_training.bundled.measuring.progress import progress_of
 
-    num_done = count(1)
-    with Reporter(console=Console(stderr=True), resumes=False) as reporter:
-        scores = evaluate_and_write_card(
-            checkpoint,
-            num_items=items,
-            on_item=lambda _: reporter.moved("validating", next(num_done), items * len(TEST_SETS), {}),
-        )
+    num_done, num_items, moved = count(1), items * len(TEST_SETS), progress_of(Console(stderr=True))
+    moved("evaluation", 0, num_items)
+    scores = evaluate_and_write_card(
+        checkpoint, num_items=items, on_item=lambda _: moved("evaluation", next(num_done), num_items)
+    )
     if json_output:
         print(json.dumps([asdict(score) for score in scores], indent=1))
         return

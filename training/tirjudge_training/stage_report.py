@@ -44,17 +44,15 @@ class Reporter(Callback):
     Args:
         console: Output. If it is not a terminal, lines are printed instead of a bar.
         line_every: Number of steps between two lines, if the output is not a terminal.
-        resumes: Whether the same command continues what Ctrl-C interrupts.
     """
 
-    def __init__(self, *, console: Console, line_every: int = 10, resumes: bool = True) -> None:
+    def __init__(self, *, console: Console, line_every: int = 10) -> None:
         columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24), MofNCompleteColumn())
         self._progress = Progress(
             *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, disable=not console.is_terminal
         )
         self._console = console
         self._line_every = line_every
-        self._resumes = resumes
         self._stage = ""
         self._doing = ""
         self._task: TaskID | None = None
@@ -67,8 +65,7 @@ class Reporter(Callback):
         self._remove()
         self._progress.stop()
         if kind is KeyboardInterrupt:
-            hint = "; run the same command again to resume" if self._resumes else ""
-            self._console.print(f"interrupted{hint}", soft_wrap=True)
+            self._console.print("interrupted; run the same command again to resume", soft_wrap=True)
 
     def began(self, stage: StageRecord) -> None:
         self._stage = stage.name

@@ -42,7 +42,8 @@ def write_card(checkpoint: Path) -> None:
     Raises:
         FileNotFoundError: judge.json, training.json or scores.json is missing.
     """
-    stages, scores = _read(checkpoint / "training.json")["stages"], _read(checkpoint / "scores.json")
+    training, scores = _read(checkpoint / "training.json"), _read(checkpoint / "scores.json")
+    stages = training["stages"]
     recipe, trained, profile = stages[-1]["recipe"], stages[-1]["trained"], _read(checkpoint / "judge.json")
     measured = checkpoint / "measured.json"
     architecture = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "vocab_size")
@@ -51,7 +52,7 @@ def write_card(checkpoint: Path) -> None:
     text = _template("card.md").format(
         **{key: recipe[key] for key in architecture},
         about=about.format(parameters=parameters, num_kinds=len(KINDS), num_checks=len(NAMES), tools=_tools(recipe)),
-        stages="".join(map(_stage, stages)),
+        stages="".join(map(_stage, stages)) + _averaged(training.get("averaged")),
         name=profile["name"],
         context_tokens=profile["context_tokens"],
         size_mb=(checkpoint / "model.safetensors").stat().st_size / 1e6,
@@ -79,6 +80,11 @@ def _stage(stage: Mapping[str, Any]) -> str:
         f"- {origin}: {trained['num_examples']:,} examples of seed {recipe['seed']}, {trained['num_tokens']:,} tokens in"
         f" {trained['elapsed_s'] / 60:.0f} minutes ({trained['machine']}); last loss {trained['losses'][-1]:.4f}\n"
     )
+
+
+def _averaged(weights: Sequence[str] | None) -> str:
+    """Return the line of a checkpoint whose weights are the mean of others, given by their hashes."""
+    return "" if weights is None else f"- mean of the weights {' and '.join(sha[:12] for sha in weights)}\n"
 
 
 def _score_row(score: Mapping[str, Any]) -> str:
