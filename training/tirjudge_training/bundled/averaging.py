@@ -38,6 +38,7 @@ def average_checkpoints(checkpoints: Sequence[Path], *, out: Path) -> None:
         CheckpointError: there are fewer than two checkpoints, one cannot be read, they differ in more than their weights, or
             `out` cannot be written.
     """
+    import torch
     from safetensors.torch import load_file, save_file
 
     if len(checkpoints) < 2:
@@ -53,7 +54,7 @@ def average_checkpoints(checkpoints: Sequence[Path], *, out: Path) -> None:
                 )
     weights = [load_file(checkpoint / "model.safetensors") for checkpoint in checkpoints]
     mean = {
-        name: (sum(each[name].float() for each in weights) / len(weights)).to(tensor.dtype).contiguous()
+        name: torch.stack([each[name].float() for each in weights]).mean(dim=0).to(tensor.dtype)
         for name, tensor in weights[-1].items()
     }
     training = json.loads((last / "training.json").read_text(encoding="utf-8"))
