@@ -76,7 +76,6 @@ def average(
 
     Examples:
         tirjudge train average checkpoints/one checkpoints/two --out checkpoints/mean
-        tirjudge train calibrate checkpoints/mean
     """
     try:
         average_checkpoints(checkpoints, out=out)

@@ -6,7 +6,7 @@ attribute answers it. `stores()` fails if the judge has no evidence, and `look_u
 
 from typing import TYPE_CHECKING, Any
 
-# Parameters are unpacked anew, which keeps the program short.
+# Parameters get other values of another type, which keeps the program short.
 # pyright: reportAssignmentType=false
 
 if TYPE_CHECKING:
