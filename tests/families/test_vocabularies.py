@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import string
 import unicodedata
 from pathlib import Path
@@ -46,9 +47,8 @@ def test_ids_are_those_of_tiktoken(family: str, families: Families) -> None:
     for name, text in TEXTS.items():
         assert tokenizer.encode_now(text) == expected_ids(vocabulary, text, encoding=encoding), name
 
-    @given(
-        st.text(max_size=200).filter(lambda text: "<|" not in text)
-    )  # hypothesis also draws texts of the source code
+    # Hypothesis also draws texts of the source code. Some are added tokens, such as <tool_response> and [INST].
+    @given(st.text(max_size=200).filter(lambda text: not re.search(r"<[|/]?\w|\[/?[A-Z_]+\]", text)))
     @settings(max_examples=150, database=None, deadline=None)
     def check(text: str) -> None:
         assert tokenizer.encode_now(text) == expected_ids(vocabulary, text, encoding=encoding)
