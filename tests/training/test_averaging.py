@@ -55,6 +55,20 @@ def test_only_checkpoints_of_one_shape_have_a_mean(tmp_path: Path) -> None:
     assert not (tmp_path / "mean").exists()
 
 
+def test_weights_that_are_cut_off_or_lack_one_are_named(tmp_path: Path) -> None:
+    cut, lacking = (shutil.copytree(bundled_checkpoint(), tmp_path / name) for name in ("cut", "lacking"))
+    file = cut / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:5000])
+    with pytest.raises(CheckpointError, match=r"cut/model\.safetensors cannot be read"):
+        average_checkpoints([bundled_checkpoint(), cut], out=tmp_path / "mean")
+    weights = load_file(lacking / "model.safetensors")
+    weights.popitem()
+    save_file(weights, lacking / "model.safetensors")
+    with pytest.raises(CheckpointError, match="different names"):
+        average_checkpoints([bundled_checkpoint(), lacking], out=tmp_path / "mean")
+    assert not (tmp_path / "mean").exists()
+
+
 def test_the_command_names_a_folder_that_is_not_a_checkpoint(tmp_path: Path) -> None:
     done = run_command("train", "average", tmp_path, bundled_checkpoint(), "--out", tmp_path / "mean")
     assert done.returncode == 2, done.stderr

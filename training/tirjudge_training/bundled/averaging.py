@@ -39,6 +39,7 @@ def average_checkpoints(checkpoints: Sequence[Path], *, out: Path) -> None:
             `out` cannot be written.
     """
     import torch
+    from safetensors import SafetensorError
     from safetensors.torch import load_file, save_file
 
     if len(checkpoints) < 2:
@@ -52,7 +53,14 @@ def average_checkpoints(checkpoints: Sequence[Path], *, out: Path) -> None:
                 raise CheckpointError(
                     f"{other / name} differs from {last / name}; only weights of one shape have a mean"
                 )
-    weights = [load_file(checkpoint / "model.safetensors") for checkpoint in checkpoints]
+    weights = []
+    for checkpoint in checkpoints:
+        try:
+            weights.append(load_file(checkpoint / "model.safetensors"))
+        except SafetensorError as error:
+            raise CheckpointError(f"{checkpoint / 'model.safetensors'} cannot be read: {error}") from error
+        if weights[-1].keys() != weights[0].keys():
+            raise CheckpointError(f"{checkpoint} and {checkpoints[0]} have weights with different names")
     mean = {
         name: torch.stack([each[name].float() for each in weights]).mean(dim=0).to(tensor.dtype)
         for name, tensor in weights[-1].items()
