@@ -9,6 +9,7 @@ and no others.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -35,10 +36,13 @@ from tirjudge_evidence.stores import (
     LazyPools,
     QueryStopped,
     StoreSettings,
+    missing_packages,
     open_attached,
     open_store,
     run_query,
 )
+
+logger = logging.getLogger(__name__)
 
 BUDGET = Budget(calls=256, seconds=60.0)
 """Default limits of the queries of one judgment."""
@@ -334,11 +338,17 @@ def _described(stores: Stores) -> str:
 
 @asynccontextmanager
 async def open_stores(settings: EvidenceSettings, *, folder: Path = Path()) -> AsyncIterator[Stores]:
-    """Open registered stores, and close them at the end of the block.
+    """Open registered stores, and close them at the end of the block. Libraries that are not installed are logged, because
+    requests may bring stores that need them.
 
     Raises:
         ValueError, ToolUnavailable, SandboxUnavailable: as in `stores.open_store`; also two stores of the same name.
     """
+    if missing := missing_packages():
+        logger.warning(
+            "the tool evidence lacks %s, so some or all queries fail; pip install 'tirjudge[evidence]'",
+            ", ".join(missing),
+        )
     async with AsyncExitStack() as stack:
         registered: dict[str, EvidenceStore] = {}
         for each in settings.store:

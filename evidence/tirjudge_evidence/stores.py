@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import date
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, distribution, distributions
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -393,6 +393,12 @@ def _folder_of(package: str, *, store: str) -> str:
         return str(distribution(package).locate_file(""))
     except PackageNotFoundError as error:
         raise ToolUnavailable(f"{store}: {package} is not installed; pip install 'tirjudge[evidence]'") from error
+
+
+def missing_packages() -> list[str]:
+    """Return the distributions that queries need and that are installed neither here nor in a parent of this environment."""
+    needed = sorted({package for packages in PACKAGES.values() for package in packages})
+    return [package for package in needed if next(distributions(name=package), None) is None]
 
 
 def store_digest(files: Sequence[tuple[str, str, str, str]]) -> str:

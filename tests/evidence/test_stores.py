@@ -19,7 +19,8 @@ import pytest
 from tests.evidence.conftest import OpenStore, OpenStores, RunProgram, attached
 from tirjudge.tools.functions import ToolError
 from tirjudge.types import MAX_ATTACHED_BYTES, JudgeRequest
-from tirjudge_evidence.functions import Stores
+from tirjudge_evidence import stores
+from tirjudge_evidence.functions import EvidenceSettings, Stores, open_stores
 from tirjudge_evidence.inside import held, table
 
 LOANS = "id,name,amount\n1,Ann,10.5\n2,Bob,20\n3,Cy,30\n"
@@ -299,6 +300,17 @@ async def test_a_store_that_cannot_be_opened_says_why(
         (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=problem):
         await opened({"name": "facts", "kind": "table", **entry})
+
+
+async def test_missing_libraries_are_logged_at_the_start(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_stores(EvidenceSettings()):
+        assert caplog.text == ""
+    monkeypatch.setattr(stores, "PACKAGES", {"table": ("duckdb", "no-such-library")})
+    async with open_stores(EvidenceSettings()):
+        assert "evidence lacks no-such-library, so" in caplog.text
+        assert "pip install 'tirjudge[evidence]'" in caplog.text
 
 
 async def test_a_link_and_an_absolute_path_are_files_of_the_operator(opened: OpenStores, tmp_path: Path) -> None:
