@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,9 @@ from tirjudge_server.settings import ServerSettings
 
 REFUSED = {"completions": 400, "batches": 404, "system one": 400}
 """Bodies that every server refuses: without a judge prompt, with an unknown file, with a number as a description."""
+
+AT_A_TIME = 8
+"""Number of concurrent requests: an endpoint that batches them needs little more time than for one."""
 
 ITEMS = [
     {"mode": "pairwise", "prompt": "Write one sentence. Use no commas.", "responses": ["Yes, it rains.", "It rains."]},
@@ -48,13 +52,19 @@ async def judge_server_with(folder: Path, **settings: Any) -> AsyncIterator[http
 
 
 async def unexpected_answers(client: httpx2.AsyncClient, *, model: str) -> dict[str, str]:
-    """Post the body of every route; return the answers with an unexpected status, by the name of the body."""
-    found = {}
-    for name, (path, body) in BODIES.items():
-        response = await client.post(path, json=_asking(body, model))
-        if response.status_code != REFUSED.get(name, 200):
-            found[name] = f"{response.status_code}: {response.text[:300]}"
-    return found
+    """Post the body of every route, some at a time; return the answers with an unexpected status, by the name of the body."""
+    turn = asyncio.Semaphore(AT_A_TIME)
+
+    async def answer_to(path: str, body: Any) -> httpx2.Response:
+        async with turn:
+            return await client.post(path, json=_asking(body, model))
+
+    responses = await asyncio.gather(*(answer_to(path, body) for path, body in BODIES.values()))
+    return {
+        name: f"{response.status_code}: {response.text[:300]}"
+        for name, response in zip(BODIES, responses, strict=True)
+        if response.status_code != REFUSED.get(name, 200)
+    }
 
 
 async def judgments_of_items(client: httpx2.AsyncClient) -> list[Judgment]:
