@@ -83,6 +83,9 @@ def test_the_modules_have_no_function_that_other_programs_have() -> None:
         ">>> x = add(1, 2)\n>>> x\n3\n>>> print(x + 1)\n4",
         "| call | result |\n|---|---|\n| `add(1, 2)` | `3` |",
         "print(add(1, 2))  # Output: 3",
+        "i expect add(1, 2) to be 3",
+        "when i call add(1,2) i want 3",
+        "So add(1, 2) results in 3.",
         "where F(0) = 1, and add(1, 2) gives 0 instead of 3, but it should be that add(2, 2) == 4",
     ],
 )
@@ -114,6 +117,7 @@ async def test_examples_tell_right_code_from_wrong_code(pool: SandboxPool, shown
             "class Solution:\n    def twice(self, n):\n        return n + n",
             "class Solution:\n    def twice(self, n):\n        return n",
         ),
+        ('odd(3) True / odd(4) False', "def odd(n):\n    return n % 2 == 1", "def odd(n):\n    return True"),
         ("Write `half(n: int) -> float`.\n>>> half(3)\n1.5", "    return n / 2", "    return n // 2"),
         ("power(2, 5, 10) == 2", "def power(a, b, m):\n    return pow(a, b, m)", "def power(a, b, m):\n    return b"),
         ("Input: [1, 2]\nOutput: 3", "def add(x):\n    return sum(x)\n\nThat is O(n).", "def add(x):\n    return x"),
@@ -285,6 +289,11 @@ def asking(check: str) -> str:
         (called("tells", "Ada D'Arc", "country"), "It is in IT.", "It is in NO"),
         (called("tells", "Tim Ng", "colour"), "dark red", "red"),
         (called("tells", "Zed Moe", "manager", "manager"), "Tim Ng", "Ada D'Arc"),
+        (called("tells", "Zed Moe", "earn"), "$80,000", "USD 90,000"),
+        (called("tells", "Tim Ng", "report to"), "not stated", "Ada D'Arc"),
+        (called("tells", "Zed Moe", "boss"), "Ada D'Arc", "Tim Ng"),
+        (called("tells", "Ada D'Arc", "Where"), "IT", "NO"),
+        (called("tells", "Ada D'Arc", "hired"), "1 March 2024", "1 April 2024"),
         (called("tells", "Calor", "home port"), "Hamburg, I think", "It is not Hamburg."),
         (called("tells", "Calor", "home port"), "Hambourg", "Neither Hamburg nor Bremen."),
         (called("tells", "Calor", "home port", "opening"), "at 08:30", "at 00:00"),
@@ -317,6 +326,8 @@ async def test_look_ups(pool: SandboxPool, check: str, right: str, wrong: str) -
         ("I met Bob. Which amount has “Ann Lee” here?", called("tells", "Anna Lee", "amount")),
         ("What is the amount of Ann Lee?", called("tells", "Ann Lee", "amount", "amount")),
         ("Ben asked me. Look up the\namount of ann lee, please.", called("tells", "Ann Leee", "amounts")),
+        ("how much has ann lee got, which amount?", called("tells", "ann", "amount")),
+        ("Lee, Ann Lee, amount?", called("tells", "Lee", "amount")),
     ],
 )
 async def test_copies_of_the_prompt_are_mended(pool: SandboxPool, prompt: str, check: str) -> None:
@@ -324,6 +335,15 @@ async def test_copies_of_the_prompt_are_mended(pool: SandboxPool, prompt: str, c
         found = await outcomes(
             pool, check, "10000", "250000", prompt=prompt, functions=functions_of(stores), evidence=[LOANS]
         )
+    assert found == [True, False]
+
+
+async def test_a_part_of_another_name_is_not_found(pool: SandboxPool) -> None:
+    """The table has Ann Lee, but not the Ann of the prompt."""
+    async with open_stores(EvidenceSettings()) as stores:
+        check, functions = called("tells", "Ann", "amount"), functions_of(stores)
+        prompt = "What is the amount of Ann, and not of Bob?"
+        found = await outcomes(pool, check, "not stated", "10000", prompt=prompt, functions=functions, evidence=[LOANS])
     assert found == [True, False]
 
 
@@ -352,6 +372,8 @@ async def test_a_thing_that_the_prompt_does_not_name_is_not_looked_up(
     [
         (called("tells", "Bob", "shoe size"), True, "LookupError"),
         (called("of_kind", "Bob", "customer"), True, "LookupError"),
+        (called("tells", "Bob", "interest score"), True, "LookupError"),
+        (called("tells", "Bob", "tall"), True, "LookupError"),
         (called("tells", "Bob", "amount"), False, "NameError"),
         (called("tells", 'x"; DROP TABLE loans; --', 'x" FROM loans; --'), True, "LookupError"),
     ],

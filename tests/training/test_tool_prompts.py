@@ -38,14 +38,15 @@ def composer() -> Composer:
 @pytest.mark.parametrize("writers", [TRAINING_TOOL_WRITERS, HELD_OUT_TOOL_WRITERS])
 def test_writers_wrote_enough(writers: tuple[str, ...]) -> None:
     texts = tool_texts(writers)
-    kinds = Counter(notation.partition(" ")[0] for notation, _ in texts.lookups)
-    assert min(kinds["fact"], kinds["kind"], kinds["none"]) >= 45 * len(writers)
-    assert Counter(has_examples for has_examples, _ in texts.code)[True] >= 60 * len(writers)
+    kinds = Counter(one.function for one in texts.lookups)
+    assert min(kinds.values()) >= 24 * len(writers)
+    assert kinds["tells"] >= 70 * len(writers)
+    assert Counter(has_examples for has_examples, _ in texts.code)[True] >= 35 * len(writers)
 
 
 def test_no_text_for_training_is_one_of_the_held_out_writer() -> None:
     training, held_out = (
-        {normalized(text) for _, text in (*texts.lookups, *texts.code)}
+        {normalized(text) for text in (*(one.text for one in texts.lookups), *(text for _, text in texts.code))}
         for texts in map(tool_texts, (TRAINING_TOOL_WRITERS, HELD_OUT_TOOL_WRITERS))
     )
     assert training & held_out == set()
@@ -56,6 +57,8 @@ def test_no_text_for_training_is_one_of_the_held_out_writer() -> None:
     [
         ("lookups.txt", 'fact "{e}" "{a}" | What is the {a}?'),
         ("lookups.txt", "what | Where is {e}?"),
+        ("lookups.txt", 'fact "{e}" "earn" = salary | How much does {e} get?'),
+        ("lookups.txt", 'fact "{e}" | What of {e}?'),
         ("code.txt", "Write a function."),
     ],
 )
@@ -98,7 +101,7 @@ def test_a_request_for_code_is_checked_if_it_shows_examples_and_asks_for_python(
         assert checks in ((), (EXAMPLES,))
         counts[bool(checks)] += 1
         if checks and len(prompt.split()) < 300:
-            assert re.search(r"\d|True|False|[\"'\[]", prompt), prompt
+            assert re.search(r"\d|True|False|Input|[\"'\[]", prompt), prompt
     assert min(counts.values()) > 75
 
 

@@ -19,6 +19,7 @@ from tirjudge_training.instructions.number_words import number_word
 from tirjudge_training.instructions.responses import holds, response_to
 from tirjudge_training.instructions.varying import slotted, with_more_words, with_other_marks
 from tirjudge_training.instructions.written import (
+    HELD_OUT_REGEX_WRITERS,
     HELD_OUT_WRITERS,
     TRAINING_WRITERS,
     Instruction,
@@ -53,7 +54,9 @@ def draw(mode: Mode, *, count: int, held_out: bool = False, seed: int = 1) -> li
 # The files ----------------------------------------------------------------------------------------------------------------
 
 
-NOT_HELD_OUT = {"lines_capital", "items_capital", "sentences_capital"}
+REGEXES = ("is_regex", "matches", "no_match")
+"""Checks of one kind of request."""
+NOT_HELD_OUT = {"lines_capital", "items_capital", "sentences_capital", *REGEXES}
 """Checks that are newer than the held-out writer, whose texts do not change, so that judges can be compared."""
 
 
@@ -63,11 +66,12 @@ NOT_HELD_OUT = {"lines_capital", "items_capital", "sentences_capital"}
 )
 def test_every_check_has_written_sentences(writers: tuple[str, ...], names: set[str], least: int) -> None:
     written = written_by(writers)
-    asked = dict.fromkeys(names, 0)
+    kinds = {name: "regex" if name in REGEXES else name for name in NAMES}
+    asked = dict.fromkeys((kinds[name] for name in names), 0)
     for instructions in written.by_name.values():
         for one in instructions:
-            for name in {check.name for check in one.checks}:
-                asked[name] += 1
+            for kind in {kinds[check.name] for check in one.checks}:
+                asked[kind] += 1
     assert {name: count for name, count in asked.items() if count < least} == {}
     assert len(written.prompts) >= 200
     assert min(len(written.tasks), len(written.facts), len(written.soft)) >= 80
@@ -76,7 +80,7 @@ def test_every_check_has_written_sentences(writers: tuple[str, ...], names: set[
 def test_no_sentence_for_training_is_one_of_the_held_out_writer() -> None:
     training, held_out = (
         {normalized(one.text) for each in written_by(writers).by_name.values() for one in each}
-        for writers in (TRAINING_WRITERS, HELD_OUT_WRITERS)
+        for writers in (TRAINING_WRITERS, HELD_OUT_WRITERS + HELD_OUT_REGEX_WRITERS)
     )
     assert training & held_out == set()
 
@@ -392,3 +396,47 @@ def test_checks_are_in_the_order_in_which_a_sentence_asks_for_them() -> None:
 def test_texts_may_be_alternatives_or_marks(expression: str, passes: str, fails: str) -> None:
     assert holds(expression, passes, prompt="")
     assert not holds(expression, fails, prompt="")
+
+
+@pytest.mark.parametrize(
+    ("expression", "passes", "fails"),
+    [
+        (
+            "is_regex(r)",
+            "Use this:\n```regex\n^\\d{5}$\n```\nIt takes five digits.",
+            "Sure, I can do that. It is easy (really).",
+        ),
+        ("is_regex(r)", "`[a-z]+`", "`[a-z+`"),
+        ("is_regex(r)", "The pattern is ^a|b$ and nothing else", "I will not."),
+        ("is_regex(r)", r"(?<year>\d{4})-\d\d", r"(\d{4}-\d\d"),
+        ("is_regex(r)", r'r"\bcat\b"', "cat"),
+        ("is_regex(r)", r"\d+", "(" * 1500),
+        ("is_regex(r)", r"^\w+$", r"^\p{Lu}+$"),
+        ('matches(r, "AB-1234")', r"/^[A-Z]{2}-\d{4}$/", r"^[A-Z]{3}-\d{4}$"),
+        ('matches(r, "AB-1234", "C-1")', r"[A-Z]+-\d+", r"[A-Z]{2}-\d+"),
+        ('matches(r, "12:30")', r"\d\d:\d\d", r"\d\d"),
+        ('no_match(r, "00000")', r"[1-9]\d{4}", r"\d{5}"),
+        ('no_match(r, "a b")', r"\w+", "a nice pattern for you"),
+    ],
+)
+def test_regular_expressions(expression: str, passes: str, fails: str) -> None:
+    assert holds(expression, passes, prompt="")
+    assert not holds(expression, fails, prompt="")
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        ("She pays $18.00 every day.", 18),
+        ("The answer is 5. That is 10 less than before.", 5),
+        ("**Answer:** **1,250** of 3,000 seats", 1250),
+        ("12 + 6 = 18, so \\boxed{18} after 2 steps", 18),
+        ("#### -4", -4),
+        ("First 3, then 7.", 7),
+        ("Result: 2.5 kg", 2.5),
+        ("The answers are 4 and 6", 6),
+    ],
+)
+def test_the_final_number_is_the_stated_answer_or_the_last_number(response: str, answer: float) -> None:
+    assert holds(f"answer(r, {answer})", response, prompt="")
+    assert not holds(f"answer(r, {answer + 1})", response, prompt="")

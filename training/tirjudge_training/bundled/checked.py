@@ -30,6 +30,7 @@ from tirjudge_training.instructions.notation import FORMS, LENGTHS, SYMBOLS, Che
 from tirjudge_training.instructions.passages import draw_passage, draw_question
 from tirjudge_training.instructions.programs import COMPARE, END_OF_CHECKS, SCORE, START, program
 from tirjudge_training.instructions.tool_prompts import EXAMPLES, draw_code, draw_lookup, draw_question_of_task
+from tirjudge_training.instructions.word_problems import draw_word_problem
 from tirjudge_training.instructions.written import TRAINING_WRITERS
 from tirjudge_training.synthetic.conduct import draw_conduct, draw_task
 from tirjudge_training.synthetic.examples import Segment, ask_instructions, ask_number
@@ -59,13 +60,15 @@ class CheckedShares:
     problems: float = 0.35
     """Share of those without a check that are problems of mathematics, contests, puzzles and exams. Contests with samples
     have a check."""
-    templates: float = 0.1
+    templates: float = 0.08
     """Share with instructions of the first generation's templates."""
-    numeric: float = 0.04
+    numeric: float = 0.03
     """Share of questions with one numeric answer."""
-    lookups: float = 0.05
+    word_problems: float = 0.08
+    """Share of word problems. They have no check: a judge of this size does not solve them."""
+    lookups: float = 0.07
     """Share of questions that stores answer. A fifth of them are about generated worlds."""
-    code: float = 0.06
+    code: float = 0.07
     """Share of requests for code, most of them with examples."""
     toolless: float = 0.02
     """Share without tools."""
@@ -260,6 +263,9 @@ def _prompt(rng: Random, *, shares: CheckedShares) -> tuple[str, tuple[str, ...]
     if kind < shares.numeric:
         return numeric_prompt(rng, held_out=False)
     kind -= shares.numeric
+    if kind < shares.word_problems:
+        return draw_word_problem(rng), ()
+    kind -= shares.word_problems
     if kind < shares.lookups:
         return draw_question_of_task(rng) if rng.random() < 0.2 else draw_lookup(rng, composer)
     kind -= shares.lookups

@@ -13,7 +13,7 @@ from tirjudge_training.instructions.notation import Check
 from tirjudge_training.instructions.number_words import number_word, with_ordinals
 from tirjudge_training.instructions.passages import passages
 from tirjudge_training.instructions.varying import slotted, with_more_words, with_other_marks
-from tirjudge_training.instructions.written import HELD_OUT_WRITERS, Instruction, Written, written_by
+from tirjudge_training.instructions.written import TRAINING_WRITERS, Instruction, Written, written_by
 
 _SLOT = re.compile(r"\{(\w+)\}")
 SYLLABLES = [
@@ -222,8 +222,12 @@ class Composer:
             text = with_other_marks(text, rng=rng)
         if text.startswith("..."):
             text = text.strip(" .…")
-        text, filled = self._filled(text, one.checks, rng=rng)
-        return Instruction(filled, text)
+        return self.filled(Instruction(one.checks, text), rng=rng)
+
+    def filled(self, one: Instruction, *, rng: Random) -> Instruction:
+        """Return a sentence and its checks with drawn values in place of the slots."""
+        text, checks = self._filled(one.text, one.checks, rng=rng)
+        return Instruction(checks, text)
 
     def _whole(self, rng: Random) -> Instruction:
         """Draw a whole prompt, often with other values, or with one more instruction at its end."""
@@ -233,8 +237,7 @@ class Composer:
             text = self.whole[at].text
             if rng.random() < 0.3:
                 text = with_other_marks(text, rng=rng)
-            text, checks = self._filled(text, self.whole[at].checks, rng=rng)
-            one = Instruction(checks, text)
+            one = self.filled(Instruction(self.whole[at].checks, text), rng=rng)
         if rng.random() < 0.3:
             more = self.instruction(rng)
             text = one.text + rng.choice((" ", "\n", "\n\n", "")) + _sentence(more.text)
@@ -292,6 +295,8 @@ class Composer:
             return rng.choice("abcdefghijklmnopqrstuvwxyz")
         if slot.startswith("p") or check.name in ("start", "end"):
             return self.phrase(rng)
+        if check.name in ("matches", "no_match"):
+            return _sample(rng)
         if check.name in ("line_start", "line_end", "symbol"):
             return rng.choice(("->", ">>", "=>", "~", "//", "- ", "|", "##", "!", "...", ";", "*", self._word(rng)))
         return self._word(rng)
@@ -354,10 +359,29 @@ class Composer:
         return text
 
 
+def _sample(rng: Random) -> str:
+    """Draw a text that a regular expression may match, such as an identifier, a date or an address."""
+    letters = "".join(rng.choice("ABCDEFGHKLMNPRSTUVWXZ") for _ in range(rng.randint(1, 4)))
+    word = rng.choice(SYLLABLES) + rng.choice(SYLLABLES)
+    month, day, number = rng.randint(1, 12), rng.randint(1, 28), rng.randint(0, 9999)
+    year = rng.randint(1950, 2040)
+    return rng.choice(
+        (
+            f"{letters}-{number}", f"{letters}{number}", f"{letters}/{number}", f"#{number}",
+            f"{letters.lower()}_{number:04}",
+            f"{year}-{month:02}-{day:02}", f"{day}.{month}.{year}", f"{month}/{day}/{year}", f"{day:02}:{month:02}",
+            f"{word}@{word}.org", f"www.{word}.com", f"{number}", f"{number / 100:.2f}", f"-{day}", f"+{day} {number}",
+            f"{word}", f"{word.capitalize()} {day}", f"{letters} {day} {number}", f"v{month}.{day}", f"{day} kg",
+            f"{word}.{word}",
+            f"{letters}{day}{letters.lower()}", f"({day}) {number}", f"{day}%", f"{word}-{day}", f"{year}w{day:02}",
+        )
+    )  # fmt: skip
+
+
 @cache
 def composer_of(writers: tuple[str, ...]) -> Composer:
     """Return the composer of some of this package's writers. Prompts for training vary more."""
-    return Composer(written_by(writers), varied=not set(writers) <= set(HELD_OUT_WRITERS))
+    return Composer(written_by(writers), varied=set(writers) <= set(TRAINING_WRITERS))
 
 
 def _as_list(task: str, facts: Sequence[str], constraints: Sequence[str], *, rng: Random) -> str:

@@ -274,11 +274,33 @@ def contractions(r):
     return len(x) + len(re.findall(r"(?i)\b(?:it|that|he|she|what|there|here|who|let)['’]s\b", r))
 
 def final(r):
-    x = re.findall(r"-?\d+(?:\.\d+)?", re.sub(r"(?<=\d),(?=\d)", "", r))
+    r = re.sub(r"(?<=\d),(?=\d{3})", "", r)
+    x = re.findall(r"(?i)(?:####|\\boxed\{|\b(?:answer|result)(?: is|:))[^\w\n-]*(-?\d+(?:\.\d+)?)", r)
+    x = x or re.findall(r"-?\d+(?:\.\d+)?", r)
     return round(float(x[-1]), 2) if x else None
 
 def answer(r, x):
     return final(r) is not None and abs(final(r) - x) < 0.01
+
+def regex(r):
+    x = re.findall(r"(?s)```\w*\n(.+?)```", r) or re.findall(r"`([^`\n]+)`", r)
+    x = x or re.findall(r"(?<!\S)\^\S+\$", r) or ["" if re.search(r"[A-Za-z]\W? [A-Za-z]+ [A-Za-z]", r) else r]
+    x = re.sub(r"^/(.+)/[a-z]*$|^[rR]?([\"'])(.+)\2$", r"\1\3", x[0].strip())
+    if len(x) > 2000 or "\n" in x or not re.search(r"[\\\[\]^$*+?(){}|.]", x):
+        return None
+    try:
+        return re.compile(re.sub(r"\(\?<(?=\w)", "(?P<", x))
+    except (re.error, RecursionError, OverflowError):
+        return None
+
+def is_regex(r):
+    return regex(r) is not None
+
+def matches(r, *x):
+    return is_regex(r) and all(regex(r).fullmatch(y) for y in x)
+
+def no_match(r, *x):
+    return is_regex(r) and not any(regex(r).fullmatch(y) for y in x)
 
 def one_line(r):
     return "\n" not in r.strip()

@@ -66,6 +66,8 @@ TEXTS = {
     "json_keys": "json_keys",
     "postscript": "postscript",
     "language": "language",
+    "matches": "matches",
+    "no_match": "no_match",
 }
 """Checks with texts -> their function."""
 FORMS = {
@@ -75,6 +77,7 @@ FORMS = {
     "upper": "upper(r)",
     "lower": "lower(r)",
     "title_case": "title_case(r)",
+    "is_regex": "is_regex(r)",
     "json": "is_json(r)",
     "json_array": "json_array(r)",
     "table": "table(r)",

@@ -358,6 +358,11 @@ def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def _regex(texts: Sequence[str]) -> str:
+    """Return a regular expression that matches some texts."""
+    return f"^(?:{'|'.join(map(re.escape, texts))})$"
+
+
 _EDITS: dict[str, _Edit] = {
     "include": _include,
     "include_any": _include_any,
@@ -383,6 +388,9 @@ _EDITS: dict[str, _Edit] = {
     "upper": _either(str.upper, lambda t: _capitalized(t.lower())),
     "lower": _either(str.lower, _capitalized),
     "title_case": _either(lambda t: re.sub(r"[A-Za-z]+", lambda m: _capitalized(m[0]), t), lambda t: f"{t} and so on"),
+    "is_regex": _either(lambda t: r"^[A-Z]{2,3}-\d+$", lambda t: r"^([A-Z]{2,3}-\d+$"),
+    "matches": lambda t, c, want, p, rng: _regex(c.texts) if want else r"^\d{9}[a-z]+$",
+    "no_match": lambda t, c, want, p, rng: r"^\d{9}[a-z]+$" if want else rng.choice((".+", _regex(c.texts))),
     "json": _either(lambda t: _json({"text": t}), lambda t: f"Here it is: {t}"),
     "json_keys": lambda t, c, want, p, rng: _json(dict.fromkeys(c.texts if want else c.texts[1:], t[:20])),
     "json_array": _either(lambda t: _json([t]), lambda t: _json({"text": t[:60]})),

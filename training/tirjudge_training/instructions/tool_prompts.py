@@ -1,15 +1,16 @@
 """Prompts whose checks call tools: look-ups in the stores of a request, and requests for code with examples.
 
-A look-up names a thing and an attribute, which the check copies: `tells(r, "Anna Schmidt", "due date")`. The check of code
-is always `examples(r, prompt)`, which makes tests of the examples in the prompt. Near misses have no check: questions that
-need more than one value, code in other languages, code without an example.
+A look-up names a thing and an attribute, which the check copies: `tells(r, "Anna Schmidt", "due date")`. The attribute may
+be a verb or an adjective of the question, such as "earn" for a column `salary`. The check of code is always
+`examples(r, prompt)`, which makes tests of the examples in the prompt. Near misses have no check: questions that need more
+than one value, code in other languages, code without an example.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -20,9 +21,11 @@ from tirjudge_evidence.tasks.generating import EvidenceTask, draw_tasks
 from tirjudge_training.instructions.composing import SYLLABLES, Composer
 from tirjudge_training.instructions.written import normalized
 
-TRAINING_TOOL_WRITERS = ("oda", "pia")
-HELD_OUT_TOOL_WRITERS = ("quin",)
-"""Writer whose texts are for evaluation only."""
+TRAINING_TOOL_WRITERS = ("oda", "pia", "rex", "sol", "tia")
+HELD_OUT_TOOL_WRITERS = ("quin", "uli")
+"""Writers whose texts are for evaluation only."""
+ANSWERED_WRITER = "quin"
+"""The held-out writer whose requests for code have a right and a wrong answer."""
 
 EXAMPLES = "examples(r, prompt)"
 """Check of a request for code that shows examples."""
@@ -31,17 +34,57 @@ FUNCTION_OF = {"fact": "tells", "kind": "of_kind"}
 """Name in the files of look-ups -> function of the program."""
 
 _SLOT = re.compile(r"\{(\w+)\}")
+_LOOKUP = re.compile(r'(?P<name>\w+)(?P<texts>(?: "[^"]+")*)(?: = (?P<column>[\w -]+))?')
 
 PromptWithChecks = tuple[str, tuple[str, ...]]
 """A prompt, and the expressions of its checks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LookUp:
+    """A question, with slots for names. The notation in the files is `fact "{e}" "{a}"`, `fact "{p}" "earn" = salary`,
+    `kind "{e}" "{k}"` or `none`, then ` | ` and the question."""
+
+    function: str | None
+    """Function of the program that checks a response; None: there is none."""
+    texts: tuple[str, ...] = ()
+    """Arguments of the function, slots or words of the question."""
+    column: str | None = None
+    """Name that the column has, if the question says it with another word."""
+    text: str
+
+    def filled(self, rng: Random, composer: Composer) -> FilledLookUp:
+        """Return the question with drawn values in place of its slots."""
+        slots = dict.fromkeys(_SLOT.findall(" ".join((*self.texts, self.text))))
+        values = {slot: _VALUES[slot[0]](rng, composer) for slot in slots}
+
+        def fill(text: str) -> str:
+            return _SLOT.sub(lambda match: values[match[1]], text)
+
+        text = _marked(self.text, rng=rng)
+        texts = (one if one in text or "{" in one else one.lower() for one in self.texts)
+        return FilledLookUp(self.function, tuple(map(fill, texts)), fill(text))
+
+
+@dataclass(frozen=True, slots=True)
+class FilledLookUp:
+    """A question with its look-up."""
+
+    function: str | None
+    texts: tuple[str, ...]
+    prompt: str
+
+    @property
+    def checks(self) -> tuple[str, ...]:
+        """The call of the function, or nothing."""
+        return () if self.function is None else (called(self.function, *self.texts),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolTexts:
     """What some writers wrote."""
 
-    lookups: tuple[tuple[str, str], ...]
-    """Notation and text: `fact "{e}" "{a}"`, `kind "{e}" "{k}"` or `none`."""
+    lookups: tuple[LookUp, ...]
     code: tuple[tuple[bool, str], ...]
     """Whether the prompt shows examples from which a test can be made, and the prompt."""
     facts: tuple[str, ...]
@@ -62,8 +105,8 @@ def tool_texts(writers: tuple[str, ...]) -> ToolTexts:
     folders = [WRITERS / name for name in writers]
     lookups = [_lookup(line) for folder in folders for line in _lines(folder / "lookups.txt")]
     if set(writers) <= set(HELD_OUT_TOOL_WRITERS):
-        known = {normalized(text) for _, text in tool_texts(TRAINING_TOOL_WRITERS).lookups}
-        lookups = [one for one in lookups if normalized(one[1]) not in known]
+        known = {normalized(one.text) for one in tool_texts(TRAINING_TOOL_WRITERS).lookups}
+        lookups = [one for one in lookups if normalized(one.text) not in known]
     code = [
         (_has_examples(head), text.strip("\n"))
         for folder in folders
@@ -76,17 +119,22 @@ def tool_texts(writers: tuple[str, ...]) -> ToolTexts:
 
 
 def _lines(path: Path) -> list[str]:
-    lines = path.read_text(encoding="utf-8").splitlines()
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     return [line.strip() for line in lines if line.strip() and not line.startswith("##")]
 
 
-def _lookup(line: str) -> tuple[str, str]:
+def _lookup(line: str) -> LookUp:
     notation, _, text = line.partition(" | ")
-    asked, shown = _SLOT.findall(notation), set(_SLOT.findall(text))
-    name = notation.split(" ")[0]
-    if not text or (name not in FUNCTION_OF and notation != "none") or not set(asked) <= shown:
-        raise ValueError(f"writers: {line}")
-    return notation, text.replace("\\n", "\n")
+    found = _LOOKUP.fullmatch(notation)
+    if found is None or not text:
+        raise ValueError(f"writers: {line!r} given; a look-up is fact, kind or none, and a question after a bar")
+    text = text.replace("\\n", "\n")
+    name, texts, column = found["name"], tuple(re.findall(r'"([^"]+)"', found["texts"])), found["column"]
+    if name == "none" and not texts:
+        return LookUp(function=None, text=text)
+    if name not in FUNCTION_OF or len(texts) < 2 or not all(one in text for one in texts):
+        raise ValueError(f"writers: {line!r} given; a look-up has two texts, and its question has them, too")
+    return LookUp(function=FUNCTION_OF[name], texts=texts, column=column, text=text)
 
 
 def _has_examples(head: str) -> bool:
@@ -101,11 +149,11 @@ def _has_examples(head: str) -> bool:
 def draw_lookup(rng: Random, composer: Composer) -> PromptWithChecks:
     """Draw a question that stores answer, or a near miss, often with background or an instruction about its form."""
     texts = tool_texts(TRAINING_TOOL_WRITERS)
-    notation, text = rng.choice(texts.lookups)
-    if notation == "none" and rng.random() < 0.4:
-        notation, text = rng.choice(texts.lookups)
-    text, values = filled_lookup(notation, text, rng=rng, composer=composer)
-    checks = () if notation == "none" else (called_for(notation, values),)
+    one = rng.choice(texts.lookups)
+    if one.function is None and rng.random() < 0.4:
+        one = rng.choice(texts.lookups)
+    filled = one.filled(rng, composer)
+    text, checks = filled.prompt, filled.checks
     if rng.random() < 0.2:
         text = rng.choice((f"{rng.choice(texts.facts)} {text}", f"{text}\n\n{rng.choice(texts.facts)}"))
     if rng.random() < 0.15:
@@ -113,17 +161,6 @@ def draw_lookup(rng: Random, composer: Composer) -> PromptWithChecks:
         text = f"{text}{rng.choice((' ', chr(10), chr(10) * 2))}{asked.text}"
         checks += tuple(check.expression for check in asked.checks)
     return text, checks
-
-
-def filled_lookup(notation: str, text: str, *, rng: Random, composer: Composer) -> tuple[str, dict[str, str]]:
-    """Return the text of a look-up with drawn values in place of its slots, and the values."""
-    values = {slot: _VALUES[slot[0]](rng, composer) for slot in dict.fromkeys(_SLOT.findall(notation + text))}
-    return _SLOT.sub(lambda match: values[match[1]], _marked(text, rng=rng)), values
-
-
-def called_for(notation: str, values: Mapping[str, str]) -> str:
-    """Return the check of a look-up, in the notation of the files, for the values of its slots."""
-    return called(FUNCTION_OF[notation.split(" ")[0]], *(values[slot] for slot in _SLOT.findall(notation)))
 
 
 def called(function: str, *values: str) -> str:
@@ -148,6 +185,12 @@ _FIRST = (
     "Anna", "Ben", "Carla", "Deniz", "Elif", "Farid", "Greta", "Hugo", "Ines", "Jakob", "Katya",
     "Liam", "Mei", "Noor", "Otto", "Priya", "Rosa", "Sven", "Tariq", "Uma", "Vera", "Yusuf",
 )  # fmt: skip
+
+
+def _person(rng: Random, composer: Composer) -> str:
+    """Draw the name of a person."""
+    first = rng.choice(_FIRST)
+    return first if rng.random() < 0.25 else f"{first} {syllables(rng, 2, 3).capitalize()}"
 
 
 def _thing(rng: Random, composer: Composer) -> str:
@@ -204,6 +247,7 @@ def _class(rng: Random, composer: Composer) -> str:
 
 _VALUES: dict[str, Callable[[Random, Composer], str]] = {
     "e": _thing,
+    "p": _person,
     "f": _thing,
     "a": _attribute,
     "b": _attribute,

@@ -19,6 +19,7 @@ from tirjudge_training.bundled.problems import problem_texts
 from tirjudge_training.data.decontamination import NUM_WORDS, index_of
 from tirjudge_training.instructions.passages import CLOSINGS
 from tirjudge_training.instructions.tool_prompts import TRAINING_TOOL_WRITERS, tool_texts
+from tirjudge_training.instructions.word_problems import TRAINING_PROBLEM_WRITERS, word_problems
 from tirjudge_training.instructions.written import TRAINING_WRITERS, written_by
 
 MIN_WORDS = 3
@@ -91,9 +92,10 @@ def training_texts() -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "soft", written.soft
     yield "facts", written.facts
     tools = tool_texts(TRAINING_TOOL_WRITERS)
-    yield "look-ups", tuple(text for _, text in tools.lookups)
+    yield "look-ups", tuple(one.text for one in tools.lookups)
     yield "code", tuple(text for _, text in tools.code)
     yield "facts of look-ups", tools.facts
+    yield "word problems", tuple(one.text for one in word_problems(TRAINING_PROBLEM_WRITERS))
     yield "problems", tuple(dict.fromkeys(text for texts in problem_texts().values() for text in texts))
     yield "closings of questions", CLOSINGS
     phrasings = resources.files("tirjudge_training.synthetic").joinpath("phrasings.toml").read_text(encoding="utf-8")

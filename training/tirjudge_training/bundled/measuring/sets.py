@@ -23,6 +23,7 @@ from tirjudge_training.bundled.measuring.tool_items import (
     worlds,
     written_code,
     written_lookups,
+    written_regexes,
 )
 
 SILENT = {"share_checked": 0.03, "share_unsure": 0.95}
@@ -85,10 +86,17 @@ SETS: tuple[MeasuredSet, ...] = (
     ),
     MeasuredSet(
         name="writer-lookups",
-        title="held-out writer, questions that a table or a graph answers: a right and a wrong answer",
+        title="held-out writers, questions that a table or a graph answers: a right and a wrong answer",
         kind="best",
         targets={"accuracy": 0.88, "accuracy_checked": 0.96, "share_checked": 0.75},
         draw=written_lookups,
+    ),
+    MeasuredSet(
+        name="writer-regexes",
+        title="held-out writer, requests for a regular expression: a right and a wrong answer",
+        kind="best",
+        targets={"accuracy_checked": 0.96},
+        draw=written_regexes,
     ),
     MeasuredSet(
         name="worlds",
@@ -116,7 +124,7 @@ SETS: tuple[MeasuredSet, ...] = (
     ),
     MeasuredSet(
         name="near-misses",
-        title="held-out writer, questions and requests for code that no program can check: unrelated responses",
+        title="held-out writers, questions and requests that no program can check: unrelated responses",
         kind="silence",
         targets=SILENT,
         draw=near_misses,

@@ -9,7 +9,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -20,17 +20,19 @@ from tirjudge_evidence.tasks.generating import draw_tasks
 from tirjudge_training.bundled.measuring.items import MeasuredItem
 from tirjudge_training.bundled.measuring.rows import BenchmarkRow, find_benchmark, read_benchmark
 from tirjudge_training.instructions.composing import Composer
+from tirjudge_training.instructions.responses import response_to
 from tirjudge_training.instructions.tool_prompts import (
+    ANSWERED_WRITER,
     EXAMPLES,
     HELD_OUT_TOOL_WRITERS,
     WRITERS,
-    called_for,
+    FilledLookUp,
     checks_of_task,
-    filled_lookup,
     syllables,
     tool_texts,
 )
-from tirjudge_training.instructions.written import HELD_OUT_WRITERS, written_by
+from tirjudge_training.instructions.word_problems import HELD_OUT_PROBLEM_WRITERS, filled_problem, word_problems
+from tirjudge_training.instructions.written import HELD_OUT_REGEX_WRITERS, HELD_OUT_WRITERS, written_by
 
 NUM_WORLDS = 300
 """Number of questions about generated worlds."""
@@ -79,7 +81,7 @@ def right_code(row: BenchmarkRow) -> int | None:
 
 def written_code(folder: Path, seed: int) -> Iterator[MeasuredItem]:
     """Yield the held-out writer's requests for code with a right and a wrong answer."""
-    prompts = [text for has_examples, text in tool_texts(HELD_OUT_TOOL_WRITERS).code if has_examples]
+    prompts = [text for has_examples, text in tool_texts((ANSWERED_WRITER,)).code if has_examples]
     for answer in written_answers():
         number, rng = answer["number"], Random(f"written-code/{seed}/{answer['number']}")
         answers = answer["right"], answer["wrong"]
@@ -88,9 +90,29 @@ def written_code(folder: Path, seed: int) -> Iterator[MeasuredItem]:
 
 def written_answers() -> list[dict[str, Any]]:
     """Return a right and a wrong answer for each request for code of the held-out writer that shows examples."""
-    (writer,) = HELD_OUT_TOOL_WRITERS
-    text = (WRITERS / writer / "answers.jsonl").read_text(encoding="utf-8")
+    text = (WRITERS / ANSWERED_WRITER / "answers.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]
+
+
+# Regular expressions ------------------------------------------------------------------------------------------------------
+
+
+def written_regexes(folder: Path, seed: int) -> Iterator[MeasuredItem]:
+    """Yield the held-out writer's requests for a regular expression, with a right and a wrong answer."""
+    composer = Composer(written_by(HELD_OUT_REGEX_WRITERS))
+    requests = [one for name in composer.names for one in composer.written.by_name[name]]
+    for number, one in enumerate(requests * 3):
+        rng = Random(f"written-regexes/{seed}/{number}")
+        filled = composer.filled(one, rng=rng)
+        wanted = [True] * len(filled.checks)
+        failed = [place != number % len(wanted) for place in range(len(wanted))]
+        answers = [
+            response_to(filled.checks, each, prompt=filled.text, sentences=("A pattern.",) * 6, rng=rng)
+            for each in (wanted, failed)
+        ]
+        if all(answers):
+            group = " and ".join(dict.fromkeys(check.name for check in filled.checks))
+            yield _pair(f"written-regex:{number}", group, filled.text, *map(str, answers), rng=rng)
 
 
 # Look-ups -----------------------------------------------------------------------------------------------------------------
@@ -115,35 +137,47 @@ def worlds(folder: Path, seed: int) -> Iterator[MeasuredItem]:
 def written_lookups(folder: Path, seed: int) -> Iterator[MeasuredItem]:
     """Yield the held-out writer's questions, with a store that answers them, a right and a wrong answer."""
     composer = Composer(written_by(HELD_OUT_WRITERS))
-    for number, (notation, text) in enumerate(tool_texts(HELD_OUT_TOOL_WRITERS).lookups):
-        if notation != "none":
+    for number, one in enumerate(tool_texts(HELD_OUT_TOOL_WRITERS).lookups):
+        if one.function is not None:
             rng = Random(f"written-lookups/{seed}/{number}")
-            prompt, values = filled_lookup(notation, text, rng=rng, composer=composer)
-            store, right, wrong = _answered(notation, values, rng=rng)
-            group = notation.split(" ")[0] + f" {notation.count('{') - 1}"
-            call = called_for(notation, values)
-            yield _pair(f"written:{number}", group, prompt, right, wrong, rng=rng, evidence=(store,), asked_call=call)
+            filled = one.filled(rng, composer)
+            store, right, wrong = _answered(filled, column=one.column, rng=rng)
+            group = f"{one.function} {len(one.texts) - 1}" if one.column is None else "other word"
+            pair = filled.prompt, right, wrong
+            yield _pair(f"written:{number}", group, *pair, rng=rng, evidence=(store,), asked_call=filled.checks[0])
 
 
 def near_misses(folder: Path, seed: int) -> Iterator[MeasuredItem]:
     """Yield the held-out writer's questions and requests for code that no program of the judge can check."""
     composer = Composer(written_by(HELD_OUT_WRITERS))
     texts = tool_texts(HELD_OUT_TOOL_WRITERS)
-    prompts = [("question", notation, text) for notation, text in texts.lookups if notation == "none"]
-    prompts += [("code", "none", text) for has_examples, text in texts.code if not has_examples]
-    for number, (group, notation, text) in enumerate(prompts):
+    drawn: list[tuple[str, Callable[[Random], str]]] = [
+        *(
+            ("question", lambda rng, one=one: one.filled(rng, composer).prompt)
+            for one in texts.lookups
+            if not one.function
+        ),
+        *(("code", lambda rng, text=text: text) for has_examples, text in texts.code if not has_examples),
+        *(
+            ("word problem", lambda rng, one=one: filled_problem(one, rng=rng))
+            for one in word_problems(HELD_OUT_PROBLEM_WRITERS)
+        ),
+    ]
+    for number, (group, draw) in enumerate(drawn):
         rng = Random(f"near-misses/{seed}/{number}")
-        prompt = filled_lookup(notation, text, rng=rng, composer=composer)[0] if group == "question" else text
+        prompt = draw(rng)
         answers = rng.sample(composer.sentences, 2)
         values = {"e": syllables(rng, 2, 3), "a": syllables(rng, 2, 3)}
         store = _table({"records": [["name", values["a"]], [values["e"], "3"]]})
         yield _pair(f"near-miss:{number}", group, prompt, *answers, rng=rng, evidence=(store,))
 
 
-def _answered(notation: str, values: Mapping[str, str], *, rng: Random) -> tuple[dict[str, Any], str, str]:
-    """Return a store that answers a look-up, the right answer and a wrong one."""
-    name, *path = (values[slot] for slot in re.findall(r"\{(\w+)\}", notation))
-    if notation.startswith("kind"):
+def _answered(asked: FilledLookUp, *, column: str | None, rng: Random) -> tuple[dict[str, Any], str, str]:
+    """Return a store that answers a look-up, the right answer and a wrong one. The question may name a column
+    with another word."""
+    name, *path = asked.texts
+    path = path if column is None else [column]
+    if asked.function == "of_kind":
         *path, cls = path
         is_in = rng.random() < 0.5
         answers = rng.choice(

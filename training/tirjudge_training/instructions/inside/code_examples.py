@@ -38,7 +38,10 @@ OTHER_LANGUAGE = (
 SAID = (
     r"(?:\s*\))?[`\"']?(?:"
     r",?\s*(?:which |it |this |that )?(?:(?:should|must|shall|will|would|has to|needs to|ought to) )?"
-    r"(?:be|is|return|give|yield|output|produce|evaluate to|evaluates to|equal|become)s?:?\s+"
+    r"(?:be|is|return|give|yield|output|produce|evaluate to|evaluates to|equal|become|result in|results in)s?:?\s+"
+    r"|\s+to (?:be|return|give|equal)\s+"
+    r"|,?\s+(?:then )?[iI] (?:(?:should|must|want to|expect to) )?(?:want|expect|get|see):?\s+"
+    r"|\s+(?=(?:True|False|None)\b)"
     r"|\s*(?:[-=]{1,3}>|===?|=|[→➞⇒⟶]|:|\||\#\s*(?:[-=]{0,2}>|returns|gives|:)?|//)\s*)"
     r"(?:(?:the|a|an) (?:list|string|number|value|tuple|dict\w*|set|boolean|integer)\s+)?`?"
 )

@@ -50,6 +50,66 @@ NUMERALS: dict[str, int] = dict(
 )  # "one" is often no number
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 MONTH = rf"({'|'.join(MONTHS)})[a-z]{{0,6}}\.?"
+MEANT = """
+cost costed expensive cheap charge charged pay much: price, cost, fee, unit price, list price, rate, amount, total
+earn earned paid pay wage make making made: salary, wage, annual salary, hourly wage, income, pay, earnings
+start started starting begin began begun kick kicked commence join joined hire hired: start date, start, started,
+    start time, begin date, hire date, hired, joined
+since: start date, since, hire date, joined, member since
+end ended ending finish finished stop stopped over out leave left: end date, end, finish date, end time, expiry date,
+    expiration date, leaving date
+expire expired expiring run out good valid best until employed: expiry date, expiration date, expires, valid until,
+    best before, end date, end
+due: due date, due, deadline, due on
+weigh weighed heavy: weight, mass, net weight, gross weight
+tall high: height, size
+long last lasted take took: length, duration, runtime, term, days, hours
+wide broad: width, breadth
+deep: depth
+big large small: size, area, floor area, capacity
+old: age, date of birth, year built, year
+fast quick: speed, top speed
+hot warm cold: temperature
+far away: distance
+from come: origin, country, city, home town, place of birth
+born birthday: date of birth, birth date, birthday, birth year, born, place of birth, birthplace
+die died: date of death, death date, died
+live lived living: address, city, residence, home address, place of residence, country
+where based located find found kept keep stored stand sit sitting put: location, city, place, site, address,
+    storage location, room, shelf, bin, warehouse, office, headquarters, country, position
+work working for employed: employer, company, department, team, office, workplace
+team group: team, department, group
+report reporting boss supervisor superior supervise lead led leading run running manage managing charge responsible head in:
+    manager, supervisor, boss, team lead, lead, head, responsible person, responsible, director, owner
+own owned belong belonged whose: owner, owned by, customer, holder
+make making made built build produced: manufacturer, maker, producer, brand, year built, built, year
+founded opened built old: founding year, founded, year founded, year built, founding date, opening date, built, year
+who wrote write written: author, writer, written by
+invent invented design designed drew: inventor, designer, designed by
+call phone ring reach dial extension: phone, extension, phone ext, phone number, telephone, extension, mobile, number, contact
+email mail write reach: email, email address, mail, e mail
+open opened opening: opening time, opening hours, opens, open from, opening date
+close closed closing shut: closing time, closes, opening hours, open until, closing date
+arrive arrived arriving get land landed in here: arrival time, arrival, arrival date, eta, arrives
+leave leaving left depart departed go going off: departure time, departure, departure date, departs
+ship shipped sent send: shipping date, ship date, shipped, dispatch date, carrier
+deliver delivered come coming: delivery date, delivered, eta, arrival date, supplier
+hold fit seat take: capacity, seats, volume
+contain contained of made: contents, material, ingredients
+rated: rating, score, stars, grade
+score scored point: score, points, result, grade, goals
+sign signed: signed by, signatory, signing date, signed on, signature date, signed
+replace replaced change changed: replacement date, last replacement date, replaced on, replaced
+service serviced check checked inspect inspected: last service date, last inspection, inspection date, last checked
+update updated touch touched: last update, updated, updated at, update date, last updated
+job do position role title function post occupation: job title, title, role, position, occupation, profession
+holiday vacation leave day: vacation days left, vacation days, holidays left, days off, leave
+many much left stock: quantity, stock, amount, count, number, in stock, units
+settled: payment date, paid on, paid
+speak spoken: language, languages
+colour color: colour, color
+"""
+"""Words of questions, and the columns that they ask for, the likely ones first."""
 BOOLEANS = {"true": True, "yes": True, "y": True, "1": True, "false": False, "no": False, "n": False, "0": False}
 DENIAL = r"(?:\b(?:not|never|neither|nor|anything but|other than|rather than|instead of|except)\b|n't\b)"
 
@@ -110,15 +170,60 @@ def all_as_asked(name: str, attributes: Iterable[str]) -> tuple[str, ...]:
 
 def matching(names: Iterable[tuple[Any, str]], attribute: str) -> list[Any]:
     """Return the keys whose name is an attribute, apart from brackets. Without one, the only key whose name ends with it,
-    such as `interest_rate` for "rate", or continues with a unit."""
+    such as `interest_rate` for "rate", or continues with a unit; then the one of a column that the word asks for, such as
+    `salary` for "earn"."""
     asked = named(attribute)
     plain = [(key, named(re.sub(r"[(\[][^()\[\]]*[)\]]", " ", name)), named(name)) for key, name in names]
     exact = [
         key for key, short, name in plain if asked.replace(" ", "") in (short.replace(" ", ""), name.replace(" ", ""))
     ]
-    ends = rf"(?:.* )?{re.escape(asked)}(?: (?:{UNITS}))?"
-    longer = [key for key, short, _ in plain if re.fullmatch(ends, short)]
-    return exact if exact or not asked else longer if len(set(longer)) == 1 else []
+    if exact or not asked:
+        return exact
+    for each in (asked, *meanings(asked)):
+        ends = rf"(?:.* )?{re.escape(named(each))}(?: (?:{UNITS}))?"
+        longer = [key for key, short, _ in plain if re.fullmatch(ends, short)]
+        same = [key for key, short, _ in plain if short == named(each)]
+        if longer:
+            return same or (longer if len(set(longer)) == 1 else [])
+    stems = {stem(one) for one in asked.split()}
+    akin = [key for key, short, _ in plain if stems <= {stem(one) for one in short.split() if len(stem(one)) > 3}]
+    return akin if len(set(akin)) == 1 else []
+
+
+def meanings(asked: str) -> list[str]:
+    """Return the names of columns that a verb, an adjective or another word of a question asks for."""
+    words = {
+        word for word in asked.split() if word not in ("how", "for", "get", "got", "to", "off", "year", "month", "last")
+    }
+    words = words or set(asked.split())
+    lines = [line.partition(": ") for line in MEANT.strip().replace("\n    ", " ").split("\n")]
+    return [each for keys, _, columns in lines if words <= set(named(keys).split()) for each in columns.split(", ")]
+
+
+def stem(word: str) -> str:
+    """Return a word without its ending, so that "delivered" and "delivery" are equal."""
+    for ending in (
+        "ement",
+        "ment",
+        "ation",
+        "ition",
+        "ion",
+        "ing",
+        "ery",
+        "ed",
+        "al",
+        "ure",
+        "er",
+        "or",
+        "ry",
+        "y",
+        "es",
+        "e",
+        "s",
+    ):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            return word[: -len(ending)]
+    return word
 
 
 def sql_name(name: str) -> str:
@@ -149,9 +254,7 @@ def in_table(store: str, name: str, attribute: str) -> Found | None:
     asked = re.sub(r"(?:[\W_]|\bthe\b|\bour\b|\bmy\b)+", " ", name.lower()).strip()
     places = columns_named(store, attribute)
     for table, column, keys in places:
-        cells = [f"CAST({sql_name(key)} AS VARCHAR)" for key in keys]
-        pairs = [f"concat_ws(' ', {first}, {last})" for first, last in pairwise(cells)]
-        cells = [cell for both in zip_longest(cells, pairs) for cell in both if cell]
+        cells = cells_of(keys)
         plain = r"trim(regexp_replace(lower({}), '([^\pL\pN]|\bthe\b|\bour\b|\bmy\b)+', ' ', 'g'))"
         listed = ", ".join(plain.replace("{}", cell) for cell in cells)
         select = (
@@ -164,6 +267,25 @@ def in_table(store: str, name: str, attribute: str) -> Found | None:
     values = [(place == first, value) for place, value in rows if value is not None]
     found = [value for is_asked, value in values if is_asked]
     return (found, [value for is_asked, value in values if not is_asked]) if places else None
+
+
+def cells_of(keys: list[str]) -> list[str]:
+    """Return SQL for the texts of columns, each with its pair with the next one, such as first and last name."""
+    cells = [f"CAST({sql_name(key)} AS VARCHAR)" for key in keys]
+    pairs = [f"concat_ws(' ', {first}, {last})" for first, last in pairwise(cells)]
+    return [cell for both in zip_longest(cells, pairs) for cell in both if cell]
+
+
+def full_name(store: str, name: str, attribute: str) -> str | None:
+    """Return the only name in the tables with an attribute that contains a name and that the prompt has: a judge may copy a
+    part of it, such as the first name."""
+    found = set()
+    for table, _, keys in columns_named(store, attribute):
+        query = f"SELECT DISTINCT unnest([{', '.join(cells_of(keys))}]) c FROM {sql_name(table)} LIMIT 5000"
+        cells = {plain(row["c"] or "") for row in (sql(store, query, []) if keys else [])}
+        found |= {cell for cell in cells if f" {plain(name)} " in f" {cell} " in f" {plain(prompt)} "}
+    longest = max(found, key=len, default="")
+    return longest if longest and all(cell in longest for cell in found) else None
 
 
 def in_graph(store: str, name: str, attribute: str) -> Found | None:
@@ -220,11 +342,14 @@ def look_up(name: str, *attributes: str) -> Found:
     """
     values: list[Any] = [name]
     others: list[Any] = []
-    for attribute in attributes:
+    for step, attribute in enumerate(attributes):
         found = None
         for store in sorted(stores(), key=lambda each: -each["authority"]):
             find = {"table": in_table, "graph": in_graph, "documents": in_documents}.get(store["kind"])
             here = find(store["name"], str(values[0]), attribute) if find and not (found and found[0]) else None
+            if step == 0 and here and not here[0] and find is in_table:
+                longer = full_name(store["name"], name, attribute)
+                here = in_table(store["name"], longer, attribute) if longer else here
             found = here or found
         if found is None:
             raise LookupError(f"no store tells the {attribute} of anything")
