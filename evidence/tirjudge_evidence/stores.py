@@ -398,7 +398,7 @@ def _folder_of(package: str, *, store: str) -> str:
 def missing_packages() -> list[str]:
     """Return the distributions that queries need and that are installed neither here nor in a parent of this environment."""
     needed = sorted({package for packages in PACKAGES.values() for package in packages})
-    return [package for package in needed if next(distributions(name=package), None) is None]
+    return [package for package in needed if not list(distributions(name=package))]
 
 
 def store_digest(files: Sequence[tuple[str, str, str, str]]) -> str:
