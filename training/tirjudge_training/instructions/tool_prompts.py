@@ -14,12 +14,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
-from pathlib import Path
 from random import Random
 
 from tirjudge_evidence.tasks.generating import EvidenceTask, draw_tasks
 from tirjudge_training.instructions.composing import SYLLABLES, Composer
-from tirjudge_training.instructions.written import normalized
+from tirjudge_training.instructions.written import WRITERS, lines_of, normalized
 
 TRAINING_TOOL_WRITERS = ("oda", "pia", "rex", "sol", "tia")
 HELD_OUT_TOOL_WRITERS = ("quin", "uli")
@@ -91,10 +90,6 @@ class ToolTexts:
     """Background."""
 
 
-WRITERS = Path(__file__).parent / "writers"
-"""Folder with one folder for each writer."""
-
-
 @cache
 def tool_texts(writers: tuple[str, ...]) -> ToolTexts:
     """Return the texts of some of this package's writers. Held-out look-ups that a training writer also wrote are left out.
@@ -103,7 +98,7 @@ def tool_texts(writers: tuple[str, ...]) -> ToolTexts:
         ValueError: a line is not valid.
     """
     folders = [WRITERS / name for name in writers]
-    lookups = [_lookup(line) for folder in folders for line in _lines(folder / "lookups.txt")]
+    lookups = [_lookup(line) for folder in folders for line in lines_of(folder / "lookups.txt")]
     if set(writers) <= set(HELD_OUT_TOOL_WRITERS):
         known = {normalized(one.text) for one in tool_texts(TRAINING_TOOL_WRITERS).lookups}
         lookups = [one for one in lookups if normalized(one.text) not in known]
@@ -114,13 +109,8 @@ def tool_texts(writers: tuple[str, ...]) -> ToolTexts:
         if block.strip()
         for head, _, text in [block.strip("\n").partition("\n")]
     ]
-    facts = tuple(line for folder in folders for line in _lines(folder / "facts.txt"))
+    facts = tuple(line for folder in folders for line in lines_of(folder / "facts.txt"))
     return ToolTexts(lookups=tuple(lookups), code=tuple(code), facts=facts)
-
-
-def _lines(path: Path) -> list[str]:
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return [line.strip() for line in lines if line.strip() and not line.startswith("##")]
 
 
 def _lookup(line: str) -> LookUp:

@@ -16,17 +16,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from pathlib import Path
 from random import Random
 
 from tirjudge_training.instructions.number_words import number_word
-from tirjudge_training.instructions.written import normalized
+from tirjudge_training.instructions.written import WRITERS, lines_of, normalized
 
 TRAINING_PROBLEM_WRITERS = ("rex", "sol", "tia")
 HELD_OUT_PROBLEM_WRITERS = ("uli",)
 """Writer whose problems are for evaluation only."""
-
-WRITERS = Path(__file__).parent / "writers"
 
 _SLOT = re.compile(r"\{(\w)\}")
 _RANGE = re.compile(r"(\w)=(\d+(?:\.\d+)?)\.\.(\d+(?:\.\d+)?)(?:/(\d+(?:\.\d+)?))?")
@@ -38,7 +35,7 @@ MAX_DRAWS = 400
 
 CLOSINGS = (
     "Give the number only.",
-    "Think step by step.",
+    "Do not skip a step.",
     "Explain how you got there and write the result on the last line.",
     "Put the final number in \\boxed{}.",
     "End with #### and the number.",
@@ -83,9 +80,8 @@ def word_problems(writers: tuple[str, ...]) -> tuple[WordProblem, ...]:
     Raises:
         ValueError: a line is not valid.
     """
-    files = [WRITERS / name / "problems.txt" for name in writers]
-    lines = (line.strip() for file in files for line in file.read_text(encoding="utf-8").splitlines())
-    problems = tuple(_problem(line) for line in lines if line and not line.startswith("##"))
+    lines = (line for name in writers for line in lines_of(WRITERS / name / "problems.txt"))
+    problems = tuple(map(_problem, lines))
     if not set(writers) <= set(HELD_OUT_PROBLEM_WRITERS):
         return problems
     known = {normalized(one.text) for one in word_problems(TRAINING_PROBLEM_WRITERS)}

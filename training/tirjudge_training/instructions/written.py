@@ -16,6 +16,8 @@ from pathlib import Path
 
 from tirjudge_training.instructions.notation import Check, parse_checks
 
+WRITERS = Path(__file__).parent / "writers"
+"""Folder with one folder for each writer."""
 TRAINING_WRITERS = (
     "ada",
     "bo",
@@ -76,7 +78,7 @@ def written_by(writers: tuple[str, ...]) -> Written:
     Raises:
         ValueError: a line is not valid.
     """
-    written = read_written([Path(__file__).parent / "writers" / name for name in writers])
+    written = read_written([WRITERS / name for name in writers])
     if written.refused:
         raise ValueError(f"writers: {written.refused[0]}")
     if not set(writers) <= {*HELD_OUT_WRITERS, *HELD_OUT_REGEX_WRITERS}:
@@ -100,7 +102,7 @@ def read_written(folders: Sequence[Path]) -> Written:
     plain: dict[str, list[str]] = {"tasks": [], "soft": [], "facts": []}
     refused: list[str] = []
     for folder in folders:
-        for line in _lines(folder / "sentences.txt"):
+        for line in lines_of(folder / "sentences.txt"):
             try:
                 one = _instruction(*line.split(" | ", 1))
             except (ValueError, TypeError) as error:
@@ -115,7 +117,7 @@ def read_written(folders: Sequence[Path]) -> Written:
                 except ValueError as error:
                     refused.append(f"{block.strip()[:80]}: {error}")
         for name, lines in plain.items():
-            lines += [line.replace("\\n", "\n") for line in _lines(folder / f"{name}.txt")]
+            lines += [line.replace("\\n", "\n") for line in lines_of(folder / f"{name}.txt")]
     cues = cues_of(one for found in by_name.values() for one in found)
     return Written(
         by_name={name: tuple(in_order(one, cues) for one in found) for name, found in by_name.items()},
@@ -131,7 +133,8 @@ def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
-def _lines(path: Path) -> list[str]:
+def lines_of(path: Path) -> list[str]:
+    """Return the lines of a writer's file, without headings; none if there is no such file."""
     return [line.strip() for line in _text(path).splitlines() if line.strip() and not line.startswith("##")]
 
 

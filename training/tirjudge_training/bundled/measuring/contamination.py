@@ -17,9 +17,8 @@ from typing import Any
 from tirjudge_training.bundled.measuring.rows import read_benchmark
 from tirjudge_training.bundled.problems import problem_texts
 from tirjudge_training.data.decontamination import NUM_WORDS, index_of
-from tirjudge_training.instructions.passages import CLOSINGS
+from tirjudge_training.instructions import passages, word_problems
 from tirjudge_training.instructions.tool_prompts import TRAINING_TOOL_WRITERS, tool_texts
-from tirjudge_training.instructions.word_problems import TRAINING_PROBLEM_WRITERS, word_problems
 from tirjudge_training.instructions.written import TRAINING_WRITERS, written_by
 
 MIN_WORDS = 3
@@ -95,9 +94,10 @@ def training_texts() -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "look-ups", tuple(one.text for one in tools.lookups)
     yield "code", tuple(text for _, text in tools.code)
     yield "facts of look-ups", tools.facts
-    yield "word problems", tuple(one.text for one in word_problems(TRAINING_PROBLEM_WRITERS))
+    stories = word_problems.word_problems(word_problems.TRAINING_PROBLEM_WRITERS)
+    yield "word problems", (*(one.text for one in stories), *word_problems.CLOSINGS)
     yield "problems", tuple(dict.fromkeys(text for texts in problem_texts().values() for text in texts))
-    yield "closings of questions", CLOSINGS
+    yield "closings of questions", passages.CLOSINGS
     phrasings = resources.files("tirjudge_training.synthetic").joinpath("phrasings.toml").read_text(encoding="utf-8")
     yield "templates", tuple(dict.fromkeys(_training_lines(tomllib.loads(phrasings))))
 

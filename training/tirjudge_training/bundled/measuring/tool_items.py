@@ -25,14 +25,13 @@ from tirjudge_training.instructions.tool_prompts import (
     ANSWERED_WRITER,
     EXAMPLES,
     HELD_OUT_TOOL_WRITERS,
-    WRITERS,
     FilledLookUp,
     checks_of_task,
     syllables,
     tool_texts,
 )
 from tirjudge_training.instructions.word_problems import HELD_OUT_PROBLEM_WRITERS, filled_problem, word_problems
-from tirjudge_training.instructions.written import HELD_OUT_REGEX_WRITERS, HELD_OUT_WRITERS, written_by
+from tirjudge_training.instructions.written import HELD_OUT_REGEX_WRITERS, HELD_OUT_WRITERS, WRITERS, written_by
 
 NUM_WORLDS = 300
 """Number of questions about generated worlds."""
