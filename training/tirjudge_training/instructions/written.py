@@ -134,7 +134,7 @@ def _text(path: Path) -> str:
 
 
 def lines_of(path: Path) -> list[str]:
-    """Return the lines of a writer's file, without headings; none if there is no such file."""
+    """Return the lines of a writer's file, without headings. A missing file has none."""
     return [line.strip() for line in _text(path).splitlines() if line.strip() and not line.startswith("##")]
 
 
