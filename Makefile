@@ -31,7 +31,7 @@ style: $(VENV)/.developing
 	$(BIN)/ruff check .
 
 types: $(VENV)/.developing
-	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/pyrefly check
 
 fast-tests: $(VENV)/.developing
 	$(PYTEST) -m "not slow"

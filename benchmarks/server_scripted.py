@@ -75,7 +75,7 @@ def main(
         engine = Engine(num_programs=programs, delay_s=delay_ms / 1000)
         yield Model(engine=engine, profile=Profile(name="scripted"), weights=WeightsLock(version="scripted"))
 
-    serving.open_judging = open_scripted  # pyright: ignore[reportPrivateImportUsage]
+    serving.open_judging = open_scripted
     settings = ServerSettings(
         max_concurrency=max_concurrency,
         max_queue=max_queue,

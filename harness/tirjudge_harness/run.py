@@ -350,7 +350,7 @@ def sha256_of(examples: Iterable[Example]) -> str:
     digest = hashlib.sha256()
     for one in examples:
         prompt = one.prompt if isinstance(one.prompt, str) else [message.model_dump() for message in one.prompt]
-        shown = [one.outline.id, prompt, one.responses, one.reference]
+        shown: list[object] = [one.outline.id, prompt, one.responses, one.reference]
         if one.evidence or one.functions is not None:
             shown.append([[store.model_dump(mode="json") for store in one.evidence], one.functions])
         digest.update(json.dumps(shown).encode() + b"\n")

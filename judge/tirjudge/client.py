@@ -241,7 +241,9 @@ class Client(_Connection):
         file: FormFile | None = None,
     ) -> Answer:
         """Send a request, retry as `exchange` decides, and return the parsed body of the successful response."""
-        form = {} if file is None else {"files": {"file": (file.name, file.content)}, "data": file.fields}
+        form: dict[str, Any] = (
+            {} if file is None else {"files": {"file": (file.name, file.content)}, "data": file.fields}
+        )
         while True:
             try:
                 response = self._http.request(method, path, content=content, **form, **exchange.attempt())
@@ -360,7 +362,9 @@ class AsyncClient(_Connection):
         answer: type[Answer],
         file: FormFile | None = None,
     ) -> Answer:
-        form = {} if file is None else {"files": {"file": (file.name, file.content)}, "data": file.fields}
+        form: dict[str, Any] = (
+            {} if file is None else {"files": {"file": (file.name, file.content)}, "data": file.fields}
+        )
         while True:
             try:
                 response = await self._http.request(method, path, content=content, **form, **exchange.attempt())

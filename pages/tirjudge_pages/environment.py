@@ -102,7 +102,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals |= {
+    functions: dict[str, Any] = {
         "asset_url": _asset_url,
         "asset_text": _asset_text,
         "file_policy": FILE_POLICY,
@@ -112,6 +112,7 @@ def _environment() -> Environment:
         "STYLE": STYLE,
         "SCRIPT": SCRIPT,
     }
+    environment.globals.update(functions)
     environment.filters |= {
         "json": json_text,
         "ms": shown_ms,

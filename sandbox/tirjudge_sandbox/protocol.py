@@ -112,7 +112,7 @@ class ProgramJob:
         fields = json.loads(packet)
         attachments = tuple(Attachment(*pair) for pair in fields.pop("attachments"))
         fetch, channels = tuple(fields["fetch"]), tuple(fields["channels"])
-        return cls(**{**fields, "fetch": fetch, "attachments": attachments, "channels": channels})
+        return cls(**(fields | {"fetch": fetch, "attachments": attachments, "channels": channels}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +148,7 @@ class Ending:
         """Convert the result of `to_packet` back."""
         fields = json.loads(packet)
         stopped_by = StoppedBy(fields["stopped_by"])
-        return cls(**{**fields, "stopped_by": stopped_by, "fetched": tuple(fields["fetched"])})
+        return cls(**(fields | {"stopped_by": stopped_by, "fetched": tuple(fields["fetched"])}))
 
 
 class Printed(NamedTuple):

@@ -52,10 +52,10 @@ def _decoded(value: Any) -> Any:
 Base64 = Annotated[bytes, BeforeValidator(_decoded), WithJsonSchema({"type": "string", "format": "base64"})]
 """Bytes, base64-encoded in JSON. Characters that are not base64 are an error."""
 
-LimitChanges = create_model(
+LimitChanges = create_model(  # pyrefly: ignore[no-matching-overload]
     "LimitChanges",
     __base__=Wire,
-    **{name: (Annotated[kind, Field(strict=True)] | None, None) for name, kind in get_type_hints(Limits).items()},  # type: ignore[call-overload]
+    **{name: (Annotated[kind, Field(strict=True)] | None, None) for name, kind in get_type_hints(Limits).items()},
 )
 """The fields of `Limits`. A missing field means the service's default."""
 

@@ -114,7 +114,7 @@ def evaluated(
             "num_concurrent": 4,
             "max_retries": 1,
         },
-        tasks=[re.search(r"task: (\w+)", task)[1]],  # pyright: ignore[reportOptionalSubscript]
+        tasks=[re.search(r"task: (\w+)", task)[1]],
         task_manager=TaskManager(include_path=str(folder), include_defaults=False),
         apply_chat_template="chat" in model,
         bootstrap_iters=10,

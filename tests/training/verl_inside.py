@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
-import verl  # pyright: ignore
-from hydra import compose, initialize_config_dir  # pyright: ignore
-from omegaconf import OmegaConf  # pyright: ignore
-from verl.trainer.ppo import core_algos  # pyright: ignore
-from verl.trainer.ppo.utils import need_critic, need_reference_policy  # pyright: ignore
-from verl.utils.config import omega_conf_to_dataclass, validate_config  # pyright: ignore
+import verl
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from verl.trainer.ppo import core_algos
+from verl.trainer.ppo.utils import need_critic, need_reference_policy
+from verl.utils.config import omega_conf_to_dataclass, validate_config
 
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge
@@ -183,7 +183,7 @@ class EmbeddedServers:
         self.engine = engine
 
     async def generate(self, request_id: str, *, prompt_ids: list[int], sampling_params: dict[str, Any]) -> Any:
-        from verl.workers.rollout.replica import TokenOutput  # pyright: ignore
+        from verl.workers.rollout.replica import TokenOutput
 
         assert sampling_params["include_stop_str_in_output"]
         assert sampling_params["logprobs"]
@@ -205,7 +205,7 @@ class EmbeddedServers:
 
 async def _sessions(folder: Path) -> list[list[dict[str, Any]]]:
     from transformers import PreTrainedTokenizerFast
-    from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn  # pyright: ignore
+    from verl.utils.dataset.rl_dataset import RLHFDataset, collate_fn
 
     from tirjudge_sandbox import SandboxPool
     from tirjudge_training.trainers.verl.agent_loop import close_tools
@@ -234,7 +234,7 @@ async def _sessions(folder: Path) -> list[list[dict[str, Any]]]:
 
 def _worker(config: Any, *, tokenizer: Any, client: Any) -> Any:
     """Return verl's worker without Ray. Its code for finding, creating and running an agent loop is unchanged."""
-    from verl.experimental.agent_loop import agent_loop  # pyright: ignore
+    from verl.experimental.agent_loop import agent_loop
 
     class Worker(agent_loop.AgentLoopWorker):
         def __init__(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from vllm.v1.sample.logits_processor import AdapterLogitsProcessor  # pyright: ignore[reportMissingImports]
+from vllm.v1.sample.logits_processor import AdapterLogitsProcessor
 
 
 class ForcedTurns(AdapterLogitsProcessor):

@@ -15,7 +15,7 @@ from unittest import mock
 
 import pytest
 import pytest_asyncio
-from vllm.v1.engine.async_llm import AsyncLLM  # pyright: ignore[reportMissingImports]
+from vllm.v1.engine.async_llm import AsyncLLM
 
 from tests.vllm.conformance import *  # noqa: F403
 from tests.vllm.server import BLOCK_TOKENS

@@ -115,7 +115,7 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
         raise CheckpointError(f"{path}: no tokenizer.json")
     if not (path / "tokenizer_config.json").exists():
         return with_template(Tokenizer.from_file(str(file)), template=template)
-    tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    tokenizer: Any = AutoTokenizer.from_pretrained(path, local_files_only=True)
     tokenizer.chat_template = template
     return tokenizer
 

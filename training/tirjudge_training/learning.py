@@ -92,7 +92,7 @@ def read_job(file: Path) -> StageJob:
     values = json.loads(file.read_text(encoding="utf-8"))
     recipe, samples = parse_recipe(values["recipe"], source=str(file)), tuple(map(Path, values["samples"]))
     folders = {name: Path(values[name]) for name in ("run", "start", "folder")}
-    return StageJob(**{**values, **folders, "recipe": recipe, "samples": samples})
+    return StageJob(**(values | folders | {"recipe": recipe, "samples": samples}))
 
 
 def main(file: Path) -> None:

@@ -199,7 +199,7 @@ def _name_stages(axes: Axes, rows: Sequence[MetricRow]) -> None:
     if len(lengths) > 1:
         axes.set_xlim(left=0)  # a stage begins after the last step of the stage before it
     for stage, length in lengths.items() if len(lengths) > 1 else ():
-        if at:
+        if at > 0:
             axes.axvline(at, color="#777777", linestyle=":", linewidth=0.8)
         place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "va": "top"}
         name = axes.annotate(f" {stage}", (at, 1.0), color="#555555", fontsize=7, **place)

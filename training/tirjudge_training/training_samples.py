@@ -156,6 +156,6 @@ def _row(trajectory: TrainingSample) -> dict[str, Any]:
 
 def _trajectory(row: dict[str, Any]) -> TrainingSample:
     reward = RolloutReward(**{part: row.pop(f"reward_{part}") for part in _PARTS})
-    sequences = {name: tuple(row[name]) for name in ("shown", "prompt_ids", "ids", "mask", "logprobs")}
-    typed = {"mode": Mode(row["mode"]), "stop_reason": StopReason(row["stop_reason"]), "reward": reward}
-    return TrainingSample(**{**row, **sequences, **typed})
+    typed: dict[str, Any] = {"mode": Mode(row["mode"]), "stop_reason": StopReason(row["stop_reason"]), "reward": reward}
+    typed |= {name: tuple(row[name]) for name in ("shown", "prompt_ids", "ids", "mask", "logprobs")}
+    return TrainingSample(**(row | typed))

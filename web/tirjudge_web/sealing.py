@@ -11,7 +11,7 @@ import ctypes
 import itertools
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 _PR_SET_DUMPABLE = 4
 _ARGUMENTS_START, _ARGUMENTS_END = 45, 46
@@ -53,7 +53,8 @@ def _move_environment(libc: ctypes.CDLL) -> None:
 def _variables(libc: ctypes.CDLL) -> set[int]:
     """Return the addresses of the strings `NAME=value`."""
     array = ctypes.POINTER(ctypes.c_void_p).in_dll(libc, "environ")
-    return set(itertools.takewhile(bool, map(array.__getitem__, itertools.count()))) if array else set()
+    addresses: Iterator[int] = map(array.__getitem__, itertools.count())
+    return set(itertools.takewhile(bool, addresses)) if array else set()
 
 
 def _blank_arguments(secrets: Iterable[bytes]) -> None:

@@ -70,7 +70,8 @@ def term(value: Scalar, *, is_iri: bool = False) -> str:
         if not text or any(char in _NO_IRI or char <= " " for char in text) or ":" not in text:
             raise Missing(f"{json.dumps(text[:80])} is not an absolute IRI")
         return f"<{text}>"
-    kind = {bool: "boolean", int: "integer", float: "double"}.get(type(value), "string")
+    kinds: dict[type, str] = {bool: "boolean", int: "integer", float: "double"}
+    kind = kinds.get(type(value), "string")
     text = str(value).lower() if isinstance(value, bool) else str(value)
     escaped = "".join(_escaped(char) for char in text)
     return f'"{escaped}"^^<{_XSD}{kind}>'

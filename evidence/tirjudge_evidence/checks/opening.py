@@ -67,8 +67,9 @@ class OpenCheck:
         return self._made(passed=passed, severity=severity, reasons=[each.reason for each in findings[:MAX_REASONS]])
 
     def _made(self, **fields: Any) -> CheckResult:
-        known = {"check": self.settings.name, "kind": self.settings.kind, "severity": self.settings.severity}
-        return CheckResult(**{**known, **fields})
+        settings = self.settings
+        fields = {"severity": settings.severity} | fields
+        return CheckResult(check=settings.name, kind=settings.kind, **fields)
 
 
 @dataclass(frozen=True, slots=True)

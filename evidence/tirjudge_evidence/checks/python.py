@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from tirjudge.errors import SandboxUnavailable
 from tirjudge.tools.functions import CallAccount, Offer
@@ -73,7 +73,7 @@ def _problem(result: ExecResult) -> str | None:
     last = result.stdout.rstrip().rpartition("\n")[2]
     try:
         printed = _Printed.model_validate(json.loads(last))
-    except (ValueError, ValidationError, RecursionError):
+    except (ValueError, RecursionError):
         return 'the last line of the program is not {"passed": true or false, "reason": "..."}'
     return None if printed.passed else printed.reason or "the program did not pass the response"
 

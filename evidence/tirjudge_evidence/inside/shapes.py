@@ -25,6 +25,9 @@ MAX_RESULTS = 1000
 MAX_DATA_TRIPLES = 10_000
 """Maximum number of triples of `data`."""
 
+TERMS: Any = SH
+"""Terms of SHACL by name. Type checkers do not know that the class has them."""
+
 _UNSUPPORTED = ("target", "rule", "js", "jsLibrary", "expression", "shapesGraph", "entailment")
 _PARENTS = ("property", "node", "and", "or", "not", "xone", "qualifiedValueShape")
 _SEVERITIES = ("Violation", "Warning", "Info")
@@ -47,7 +50,7 @@ class Shapes:
             triple: Any = (to_rdf(quad.subject), to_rdf(quad.predicate), to_rdf(quad.object))
             self._graph.add(triple)
         for name in _UNSUPPORTED:
-            if (None, SH[name], None) in self._graph:
+            if (None, TERMS[name], None) in self._graph:
                 raise ValueError(f"shapes: sh:{name} is not supported; the core constraints of SHACL and sh:sparql are")
         logger = logging.getLogger("pyshacl")
         logger.disabled = True
@@ -104,10 +107,10 @@ class Shapes:
                 found.setdefault(predicate, []).append(object[1] if isinstance(object, tuple) else object)
 
         def one(name: str) -> Any:
-            return next(iter(found.get(SH[name], ())), None)
+            return next(iter(found.get(TERMS[name], ())), None)
 
         severity = str(one("resultSeverity"))
-        messages = sorted(str(each) for each in found.get(SH["resultMessage"], ()))
+        messages = sorted(str(each) for each in found.get(TERMS["resultMessage"], ()))
         path = one("resultPath")
         return {
             "focus": _value(one("focusNode")),
@@ -137,7 +140,7 @@ class Shapes:
         return "_:" + str(shape)
 
 
-class _StoreGraph(OxigraphDataGraph):
+class _StoreGraph(OxigraphDataGraph):  # pyrefly: ignore[invalid-inheritance]
     """The graph of a store. pyshacl asks for its truth value for each result, which would otherwise count all triples."""
 
     def __bool__(self) -> bool:

@@ -122,7 +122,7 @@ def open_store(files: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) 
     Raises:
         ValueError: an unknown format, two tables of the same name, or a file that cannot be read.
     """
-    config = {"threads": 1, "async_threads": 0, "autoinstall_known_extensions": False}
+    config: dict[str, Any] = {"threads": 1, "async_threads": 0, "autoinstall_known_extensions": False}
     if settings.get("is_limited"):
         config |= {"memory_limit": f"{QUERY_MEMORY_MB}MiB", "temp_directory": ""}
     connection = duckdb.connect(":memory:", config=config)

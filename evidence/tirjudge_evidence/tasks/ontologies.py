@@ -143,7 +143,7 @@ _WORDS = (
 def invented(rng: Random) -> Ontology:
     """Return an ontology whose names are drawn from the list of words. In half of the ontologies, every second name is made
     of random syllables, so that a judge does not rely on known words."""
-    words = [word for word in rng.sample(_WORDS.split(), len(_WORDS.split())) if word not in _TAKEN]
+    words: list[str] = [word for word in rng.sample(_WORDS.split(), len(_WORDS.split())) if word not in _TAKEN]
     if rng.random() < 0.5:
         words[::2] = _made_up(rng, num_words=len(words[::2]))
     take = iter(words).__next__

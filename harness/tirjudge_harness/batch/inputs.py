@@ -36,9 +36,7 @@ everything before it."""
 MAX_KEY_CHARS = 512
 """Maximum length of a key in characters."""
 
-_KEY: TypeAdapter[str | int] = TypeAdapter(
-    Annotated[Text, Field(min_length=1, max_length=MAX_KEY_CHARS)] | StrictInt  # pyright: ignore[reportArgumentType]
-)
+_KEY: TypeAdapter[str | int] = TypeAdapter(Annotated[Text, Field(min_length=1, max_length=MAX_KEY_CHARS)] | StrictInt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +161,7 @@ def rows_in(rows: RowRange) -> Iterator[RequestRow | BadRequestRow]:
 def _lines_of(file: str) -> Iterator[IO[bytes]]:
     try:
         with gzip.open(file) if file.endswith(".gz") else open(file, "rb") as lines:
-            yield lines  # pyright: ignore[reportReturnType]
+            yield lines  # pyrefly: ignore[invalid-yield]
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{file}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
 

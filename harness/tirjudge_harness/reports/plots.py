@@ -107,14 +107,14 @@ def _accuracy(runs: Sequence[ScoredRun], labels: Sequence[str], *, axis: str, qu
     for at, run in enumerate(runs):
         spread = getattr(costs_of(run.judged), quantity)
         if spread is not None and run.figures and run.figures[0].value is not None:
-            points.append((at, spread.mean, run.figures[0]))
+            points.append((at, spread.mean, run.figures[0].value, run.figures[0].interval))
     if not points:
         return None
     canvas, (axes,) = _canvas(1)
-    for at, cost, figure in points:
-        low, high = figure.interval or (figure.value, figure.value)
-        arms = [[100 * (figure.value - low)], [100 * (high - figure.value)]]
-        axes.errorbar(cost, 100 * figure.value, yerr=arms, **_look(at), label=labels[at], capsize=3)
+    for at, cost, value, interval in points:
+        low, high = interval or (value, value)
+        arms = [[100 * (value - low)], [100 * (high - value)]]
+        axes.errorbar(cost, 100 * value, yerr=arms, **_look(at), label=labels[at], capsize=3)
     axes.set(xlabel=axis, ylabel="accuracy, % (95 % interval)", title="Accuracy against cost")
     axes.set_xlim(left=0)
     _legend(canvas)

@@ -255,12 +255,11 @@ class ChatEndpoint:
                 response = await self._post(body, exchange=exchange)
             except (httpx2.ReadTimeout, TimeoutError) as error:
                 num_timeouts += 1
-                failure: TirjudgeError | None = EngineUnavailable(
-                    f"{self.url} did not answer within {self._timeout_s:g} s"
-                )
-                failure.__cause__ = error
+                late = EngineUnavailable(f"{self.url} did not answer within {self._timeout_s:g} s")
+                late.__cause__ = error
                 if num_timeouts == MAX_TIMEOUTS:
-                    raise failure from error
+                    raise late from error
+                failure = late
             except httpx2.RequestError as error:
                 await asyncio.sleep(self._pause_after_error(exchange, error))
                 continue

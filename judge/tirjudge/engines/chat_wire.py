@@ -7,6 +7,7 @@ sets all parameters; a parameter that the endpoint rejects by name is omitted fr
 
 from __future__ import annotations
 
+import builtins
 import json
 import logging
 import re
@@ -146,7 +147,7 @@ class _Alternative(BaseModel):
     bytes: list[int] | None = None
 
     @property
-    def raw(self) -> bytes:
+    def raw(self) -> builtins.bytes:
         """Bytes of the token. A token may contain part of a character."""
         return self.token.encode() if self.bytes is None else bytes(self.bytes)
 

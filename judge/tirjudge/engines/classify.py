@@ -91,7 +91,7 @@ class VLLM:
     def __init__(self, server: ServerClient, *, model: str, kwargs: TemplateOptions | None) -> None:
         self._server = server
         self._tokenizer = RemoteTokenizer(server)
-        self._body = {"model": model, "use_activation": False, "add_special_tokens": False}
+        self._body: dict[str, Any] = {"model": model, "use_activation": False, "add_special_tokens": False}
         self._body |= {"chat_template_kwargs": dict(kwargs)} if kwargs else {}
         self._route = "/classify"
 

@@ -62,9 +62,9 @@ async def open_in_process(
         CheckpointError: vLLM rejects the model or the options, or the chat template cannot be used.
     """
     with _importing():
-        import vllm  # pyright: ignore[reportMissingImports]
-        from vllm import AsyncEngineArgs  # pyright: ignore[reportMissingImports]
-        from vllm.v1.engine.async_llm import AsyncLLM  # pyright: ignore[reportMissingImports]
+        import vllm
+        from vllm import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
     check_vllm(vllm.__version__)
     try:
         llm = AsyncLLM.from_engine_args(AsyncEngineArgs(model=str(model), **{**DEFAULTS, **options}))
@@ -86,8 +86,8 @@ def options_of(arguments: Sequence[str]) -> dict[str, Any]:
         CheckpointError: an argument is unknown or invalid.
     """
     with _importing():
-        from vllm import AsyncEngineArgs  # pyright: ignore[reportMissingImports]
-        from vllm.utils.argparse_utils import FlexibleArgumentParser  # pyright: ignore[reportMissingImports]
+        from vllm import AsyncEngineArgs
+        from vllm.utils.argparse_utils import FlexibleArgumentParser
     parser = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser())
     for action in parser._actions:
         action.default = argparse.SUPPRESS  # return only the arguments that were given
@@ -186,7 +186,7 @@ class AsyncVLLMEngine(BaseEngine):
 
     async def _run(self, token_ids: Sequence[int], *, sampling: Sampling, session: str, room: int) -> Any:
         """Run a request and return its only output, a `RequestOutput`."""
-        from vllm.exceptions import VLLMClientError, VLLMServerError  # pyright: ignore[reportMissingImports]
+        from vllm.exceptions import VLLMClientError, VLLMServerError
 
         context = origin()
         prompt: dict[str, Any] = {"prompt_token_ids": list(token_ids)}
@@ -292,8 +292,8 @@ def _name_of(config: Any) -> str:
 
 def _params_of(sampling: Sampling, *, room: int) -> Any:
     """Convert to a `vllm.SamplingParams`."""
-    from vllm import SamplingParams  # pyright: ignore[reportMissingImports]
-    from vllm.sampling_params import (  # pyright: ignore[reportMissingImports]
+    from vllm import SamplingParams
+    from vllm.sampling_params import (
         RepetitionDetectionParams,
         RequestOutputKind,
     )

@@ -51,7 +51,7 @@ from tirjudge.types import TIE, Mode, label_of
 SLOT = re.compile(r"\{\{(\w{1,40})(\|json)?\}\}")
 """A placeholder: a name, and `|json` to write the text as a JSON string."""
 
-SECTIONS = ("reference", "rubric")
+SECTIONS: tuple[Literal["reference", "rubric"], ...] = ("reference", "rubric")
 """Optional texts of a request that a prompt may have a place for."""
 
 MAX_BYTES = 1 << 20

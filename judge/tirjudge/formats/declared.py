@@ -145,7 +145,7 @@ class DeclaredFormat:
         part = self.file.modes.get(mode)
         pointwise = mode is Mode.POINTWISE
         for turn in reversed(range(len(texts))):
-            found = part and part.read(texts[turn], num_responses=1 if pointwise else len(labels))
+            found = None if part is None else part.read(texts[turn], num_responses=1 if pointwise else len(labels))
             if found is not None:
                 if found.label is None or (not pointwise and found.label not in (*labels, TIE)):
                     return None

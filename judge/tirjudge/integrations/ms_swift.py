@@ -32,7 +32,7 @@ def judge_orm(url: str, *, fallback: float = 0.0, reference_column: str | None =
         reference_column: column of the dataset with known good answers. None: no references.
         scorer: other fields of `Scorer`, such as `api_key`, `tools`, `deadline_s` or `strategy`.
     """
-    from swift.rewards import AsyncORM  # pyright: ignore
+    from swift.rewards import AsyncORM
 
     judge = Scorer(url=url, **scorer)
 

@@ -66,7 +66,7 @@ def agent_instance(url: str, *, fallback: float = 0.0, use_label: bool = True, *
     Args:
         url, fallback, use_label, scorer: as for `RewardFunction`.
     """
-    from openrlhf.utils.agent import AgentInstanceBase  # pyright: ignore
+    from openrlhf.utils.agent import AgentInstanceBase
 
     judge = Scorer(url=url, **scorer)
 

@@ -20,10 +20,10 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from verifiers.v1.configs.client import resolve_api_key  # pyright: ignore
-from verifiers.v1.configs.judge import JudgeConfig  # pyright: ignore
-from verifiers.v1.judge import Judge, JudgeResponse, JudgeView, judge_question, judge_response  # pyright: ignore
-from verifiers.v1.types import Usage  # pyright: ignore
+from verifiers.v1.configs.client import resolve_api_key
+from verifiers.v1.configs.judge import JudgeConfig
+from verifiers.v1.judge import Judge, JudgeResponse, JudgeView, judge_question, judge_response
+from verifiers.v1.types import Usage
 
 from tirjudge.client import AsyncClient
 from tirjudge.http import DEFAULT_URL

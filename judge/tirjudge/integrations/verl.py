@@ -77,7 +77,7 @@ def __getattr__(name: str) -> Any:
 
 @cache
 def _reward_manager() -> type[Any]:
-    from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager  # pyright: ignore
+    from verl.experimental.reward_loop.reward_manager.naive import NaiveRewardManager
 
     class RewardManager(NaiveRewardManager):
         async def run_single(self, data: Any) -> dict[str, Any]:

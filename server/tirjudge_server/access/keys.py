@@ -13,6 +13,7 @@ import secrets
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlalchemy import insert, select, update
 
@@ -160,4 +161,5 @@ def load_keys(database: Database) -> list[Key]:
     """Return all keys, oldest first, expired and revoked ones included."""
     with database.reading() as connection:
         rows = connection.execute(select(keys).order_by(keys.c.created_ms, keys.c.name)).mappings().all()
-    return [Key(**{**row, "scopes": frozenset(row["scopes"].split())}) for row in rows]
+        found: list[dict[str, Any]] = [dict[Any, Any](row) for row in rows]
+    return [Key(**(fields | {"scopes": frozenset(fields["scopes"].split())})) for fields in found]

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -94,7 +94,7 @@ class StoredFile(BaseModel):
     serial: int = 0
     """Orders files that were created in the same second. Hidden from clients."""
 
-    def shown(self) -> dict[str, object]:
+    def shown(self) -> dict[str, Any]:
         """Return the fields that clients see."""
         return self.model_dump(exclude={"owner", "serial"})
 

@@ -233,7 +233,8 @@ class Records:
                     if seq is None:
                         raise unknown_judgment(after, param="after")
                     statement = wanted.where(records.c.seq < seq)
-                return list(connection.execute(statement.order_by(records.c.seq.desc()).limit(limit)))
+                rows: list[Any] = list(connection.execute(statement.order_by(records.c.seq.desc()).limit(limit)))
+                return rows
 
         return await asyncio.to_thread(find)
 

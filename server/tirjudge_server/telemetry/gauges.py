@@ -39,7 +39,7 @@ class Gauges(Collector):
         yield _gauge(
             "circuit_open",
             "1 while the engine or sandbox is known to be down and requests fail immediately, otherwise 0.",
-            {(circuit.name,): circuit.is_open for circuit in (readiness.engine, readiness.sandbox)},
+            {(circuit.name,): float(circuit.is_open) for circuit in (readiness.engine, readiness.sandbox)},
             labels=("part",),
         )
         yield _counter("joined", "Requests coalesced with a judgment in flight.", {(): service.in_flight.num_joined})
@@ -52,16 +52,16 @@ class Gauges(Collector):
         )
         for part, worker_name in (("engine", "an engine worker"), ("sandbox", "a sandbox worker")):
             workers = service.workers().get(part, ())
-            up = {(worker.url,): worker.problem is None for worker in workers}
+            up: Samples = {(worker.url,): worker.problem is None for worker in workers}
             meaning = f"1 while {worker_name} is in use, 0 while it is excluded because it fails."
             yield _gauge(f"{part}_worker_up", meaning, up, labels=("worker",))
-            running = {(worker.url,): worker.num_running for worker in workers}
+            running: Samples = {(worker.url,): worker.num_running for worker in workers}
             meaning = f"Calls of {worker_name} in flight."
             yield _gauge(f"{part}_worker_running", meaning, running, labels=("worker",))
         yield _counter(
             "fallbacks",
             "Missing scores, by dialect and reason.",
-            {} if self._fallbacks is None else self._fallbacks.counts,
+            {} if self._fallbacks is None else dict(self._fallbacks.counts.items()),
             labels=("dialect", "reason"),
         )
 

@@ -120,7 +120,7 @@ class Tracing:
         if self._has_content and (texts := _texts(outcome)):
             named[names.EXPLANATION] = texts[-1]
         for attributes in _evaluations(outcome.verdict):
-            event = LogRecord(event_name=names.EVALUATION_EVENT, attributes={**named, **attributes})
+            event = LogRecord(event_name=names.EVALUATION_EVENT, attributes={**named, **attributes})  # pyrefly: ignore[direct-abstract-base-instantiation]
             event.severity_number = SeverityNumber.INFO
             self._logger.emit(event)
 

@@ -143,7 +143,7 @@ class RunPages:
         if not found or found[0].listed.place != at:
             raise missing("place", place)
         answers = await _read(lambda: index.answers(found[0]))
-        values = {"item": found[0], "answers": answers, "links": run.links}
+        values: dict[str, Any] = {"item": found[0], "answers": answers, "links": run.links}
         values |= {"has_next": at + 1 < index.view.num_examples, "no_texts": index.view.no_texts}
         path = self._judgments_path if viewer.may("read") else None
         values |= {"is_eval": index.view.is_eval, "judgments_path": path}

@@ -75,7 +75,7 @@ def make_checkpoint(tmp_path_factory: pytest.TempPathFactory, tokenizer: Tokeniz
             "initializer_range": 0.2,
             "eos_token_id": tokenizer.token_to_id("<|im_end|>"),
         }
-        config = Qwen3Config(**(sizes | changes), bos_token_id=None, pad_token_id=None)  # pyright: ignore
+        config = Qwen3Config(**(sizes | changes), bos_token_id=None, pad_token_id=None)
         model = Qwen3ForCausalLM(config)
         for name, weight in model.named_parameters():
             if "norm" in name:

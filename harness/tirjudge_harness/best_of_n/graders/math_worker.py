@@ -44,7 +44,7 @@ def final_answer(response: str) -> str | None:
 
     answer = last_boxed(response)
     if answer is None:
-        parsed = parse(response, parsing_timeout=None)  # pyright: ignore[reportArgumentType]
+        parsed = parse(response, parsing_timeout=None)  # pyrefly: ignore[bad-argument-type]
         answer = str(parsed[-1]).strip() if parsed else None
     return answer if answer and len(answer) <= MAX_ANSWER_CHARS else None
 
@@ -54,7 +54,7 @@ def same_answer(answer: str, *, gold: str) -> bool:
     from math_verify import parse, verify
 
     first, second = (
-        parse(rf"\boxed{{{text}}}", parsing_timeout=None)  # pyright: ignore[reportArgumentType]
+        parse(rf"\boxed{{{text}}}", parsing_timeout=None)  # pyrefly: ignore[bad-argument-type]
         for text in (gold, answer)
     )
     return verify(first, second, timeout_seconds=None)

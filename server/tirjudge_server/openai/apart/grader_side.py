@@ -5,8 +5,6 @@ answer, and is run again from its beginning with the answers so far: `given["ans
 """
 
 # The text of `literals.py` comes first in the program, so names of that file are defined.
-# pyright: basic, reportUndefinedVariable=false, reportArgumentType=false, reportAttributeAccessIssue=false
-# pyright: reportGeneralTypeIssues=false, reportIndexIssue=false, reportOptionalMemberAccess=false, reportCallIssue=false
 
 import ast
 import builtins

@@ -4,8 +4,6 @@ In the program, this text follows `literals.py`. The sample's code can forge its
 """
 
 # The text of `literals.py` comes first in the program, so names of that file are defined.
-# pyright: basic, reportUndefinedVariable=false, reportArgumentType=false, reportAttributeAccessIssue=false
-# pyright: reportGeneralTypeIssues=false, reportIndexIssue=false, reportOptionalMemberAccess=false, reportCallIssue=false
 
 import contextlib
 import io

@@ -22,8 +22,8 @@ from functools import cache
 from typing import Any
 from uuid import uuid4
 
-from omegaconf import OmegaConf  # pyright: ignore[reportMissingImports]
-from verl.experimental.agent_loop.agent_loop import (  # pyright: ignore[reportMissingImports]
+from omegaconf import OmegaConf
+from verl.experimental.agent_loop.agent_loop import (
     AgentLoopBase,
     AgentLoopMetrics,
     AgentLoopOutput,
