@@ -51,6 +51,8 @@ order, before all others."""
 
 HIDDEN, HEADS, HEAD_DIM, CONTEXT = 16, 2, 8, 4096
 
+gc.disable()  # until all tests are collected, which makes millions of objects that stay
+
 # Threads of torch sleep while they wait for work. By default they spin, which takes the time of other processes.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -77,6 +79,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(700, 10, 500)
+    gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
