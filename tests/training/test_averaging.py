@@ -28,8 +28,10 @@ def moved(folder: Path, *, by: float) -> Path:
     return folder
 
 
-def test_the_mean_has_the_weights_between_and_the_rest_of_the_last(tmp_path: Path) -> None:
+def test_the_mean_has_the_weights_between_all_stages_and_the_rest_of_the_last(tmp_path: Path) -> None:
     first, last = moved(tmp_path / "first", by=-2.0), moved(tmp_path / "last", by=4.0)
+    stages = json.loads((last / "training.json").read_text())["stages"]
+    (first / "training.json").write_text(json.dumps({"stages": [*stages[:2], {"recipe": "another"}]}))
     average_checkpoints([first, last], out=tmp_path / "mean")
     mean = load_file(tmp_path / "mean" / "model.safetensors")
     for name, each in load_file(bundled_checkpoint() / "model.safetensors").items():
@@ -39,7 +41,7 @@ def test_the_mean_has_the_weights_between_and_the_rest_of_the_last(tmp_path: Pat
     assert profile == load_profile(last).model_copy(update=UNCALIBRATED)
     training = json.loads((tmp_path / "mean" / "training.json").read_text())
     assert training.pop("averaged") == [weights_sha256(first), weights_sha256(last)]
-    assert training["stages"] == json.loads((last / "training.json").read_text())["stages"]
+    assert training["stages"] == [*stages[:2], {"recipe": "another"}, *stages[2:]]
     assert not (tmp_path / "mean" / "measured.json").exists()
     assert (tmp_path / "mean" / "tokenizer.json").read_bytes() == (last / "tokenizer.json").read_bytes()
 

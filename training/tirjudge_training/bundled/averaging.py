@@ -27,8 +27,9 @@ OF_ONE = {*MEASURED, "README.md"} - {"training.json"}
 
 
 def average_checkpoints(checkpoints: Sequence[Path], *, out: Path) -> None:
-    """Write a checkpoint with the mean of the weights of some checkpoints. All else is that of the last one, without its
-    calibration and measurements. The mean is computed in float32, and stored in the data type of the last one.
+    """Write a checkpoint with the mean of the weights of some checkpoints, computed in float32 and stored in the data type of
+    the last one. Its `training.json` has the stages of all of them. All else is that of the last one, without its calibration
+    and measurements.
 
     Args:
         checkpoints: two or more checkpoint folders of the same shape, with the same tokenizer.
@@ -65,8 +66,11 @@ def average_checkpoints(checkpoints: Sequence[Path], *, out: Path) -> None:
         name: torch.stack([each[name].float() for each in weights]).mean(dim=0).to(tensor.dtype)
         for name, tensor in weights[-1].items()
     }
-    training = json.loads((last / "training.json").read_text(encoding="utf-8"))
-    training["averaged"] = [weights_sha256(checkpoint) for checkpoint in checkpoints]
+    records = [json.loads((each / "training.json").read_text(encoding="utf-8")) for each in checkpoints]
+    stages: list[object] = []
+    for record in records:
+        stages += [stage for stage in record["stages"] if stage not in stages]
+    training = records[-1] | {"stages": stages, "averaged": [weights_sha256(checkpoint) for checkpoint in checkpoints]}
     with replacing(out) as folder:
         for path in last.iterdir():
             if path.is_file() and path.name not in OF_ONE:
