@@ -99,16 +99,84 @@ def test_any_text_is_encoded_without_loss(vocabulary, text: str) -> None:
     assert vocabulary.tokenizer.decode(vocabulary.tokenizer.encode(text).ids) == text
 
 
-@pytest.mark.parametrize(("mode", "responses"), [(Mode.PAIRWISE, ("a", "ab")), (Mode.POINTWISE, ("a",))])
-def test_the_drawn_output_is_what_the_program_prints(mode, responses) -> None:
-    checks = ('"a" in r', '"b" in r')
-    outcomes = tuple(("a" in one, "b" in one) for one in responses)
+@pytest.mark.parametrize(
+    ("responses", "nearness"),
+    [
+        (("a b c", "a b"), (0.79, 0.59)),
+        (("a b c", "a b c d"), (0.79, 0)),
+        (("b", "a b"), (0.2, 0.59)),
+        (("a",), (0.39,)),
+    ],
+)
+def test_the_drawn_output_is_what_the_program_prints(responses: tuple[str, ...], nearness: tuple[float, ...]) -> None:
+    checks = ("words(r) == 4", 'has(r, "a")')
+    mode = Mode.POINTWISE if len(responses) == 1 else Mode.PAIRWISE
     example = CheckedExample(
-        mode=mode, prompt="?", checks=checks, tools=True, num_responses=len(responses), outcomes=outcomes, label="B"
+        mode=mode,
+        prompt="?",
+        checks=checks,
+        tools=True,
+        num_responses=len(responses),
+        outcomes=tuple((len(one.split()) == 4, "a" in one) for one in responses),
+        nearness=nearness,
+        label="B",
     )
     bound = {"prompt": "?", "response": responses[0], "responses": dict(zip("AB", responses, strict=False))}
     printed = run_trusted(program(checks, mode=mode), bindings=bound)
     assert judgment(example, whole=True)[1].text == f"\n{printed.rstrip()}\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("check", "nearer", "farther"),
+    [
+        ("words(r) == 5", "a b c d", "a b c"),
+        ("words(r) < 3", "a b c", "a b c d"),
+        ("words(r) >= 5", "a b", "a"),
+        ("2 <= words(r) <= 3", "a b c d", "a b c d e"),
+        ('count(r, ",") == 0', "a, b", "a, b, c"),
+        ("bullets(r) == 3", "* a\n" * 16, ""),
+    ],
+)
+def test_a_response_that_fails_by_less_is_the_nearest(check, nearer, farther) -> None:
+    def printed(a: str, b: str) -> list[str]:
+        bound = {"prompt": "?", "responses": {"A": a, "B": b}}
+        return run_trusted(program([check], mode=Mode.PAIRWISE), bindings=bound).splitlines()[2:]
+
+    assert printed(nearer, farther) == ["nearest: A", 'CHECK {"A": 0, "B": 0}']
+    assert printed(farther, nearer) == ["nearest: B", 'CHECK {"A": 0, "B": 0}']
+    assert printed(nearer, nearer) == ['CHECK {"A": 0, "B": 0}']
+
+
+def test_only_responses_that_pass_the_most_checks_can_be_the_nearest() -> None:
+    responses = {"A": "x b c d e f", "B": "x", "C": "x b", "D": "y b c"}
+    printed = run_trusted(
+        program(["words(r) == 4", 'has(r, "x")'], mode=Mode.LISTWISE), bindings={"prompt": "?", "responses": responses}
+    )
+    assert printed.splitlines()[4:] == ["nearest: A", 'CHECK {"A": 1, "B": 1, "C": 1, "D": 0}']
+
+
+def test_the_nearest_does_not_depend_on_how_a_limit_is_written() -> None:
+    bound = {"prompt": "?", "responses": {"A": "a b c d", "B": "tea b c"}}
+    for checks in (["words(r) > 4", 'count(r, "tea") > 1'], ["words(r) >= 5", 'count(r, "tea") >= 2']):
+        printed = run_trusted(program(checks, mode=Mode.PAIRWISE), bindings=bound)
+        assert printed.splitlines()[2] == "nearest: B"
+
+
+@pytest.mark.parametrize(
+    "check",
+    ["words(r) in {1, 3}", "len({words(r)}) == 1", "words(r) >= 0.5", "words(r) != None", f"words(r) < {10**320}"],
+)
+def test_a_count_is_a_number_like_any_other(check: str) -> None:
+    printed = run_trusted(program([check], mode=Mode.PAIRWISE), bindings={"prompt": "?", "responses": {"A": "a"}})
+    assert printed.splitlines()[-1] == 'CHECK {"A": 1}'
+
+
+def test_a_check_without_a_count_and_one_of_each_part_are_passed_or_failed() -> None:
+    checks = ['has(r, "x", "y")', "all(x <= 1 for x in sentence_words(r))", "upper(r)"]
+    printed = run_trusted(
+        program(checks, mode=Mode.PAIRWISE), bindings={"prompt": "?", "responses": {"A": "x y", "B": "A B"}}
+    )
+    assert printed.splitlines()[-1] == 'CHECK {"A": 1, "B": 1}'
 
 
 def test_programs_of_drawn_prompts_run_on_any_response() -> None:
@@ -124,10 +192,19 @@ def test_labels_follow_from_the_checks_and_are_even_without_them() -> None:
     for example in drawn(400, noise=0.0, failing=0.0):
         passed = [sum(each) for each in example.outcomes]
         assert not example.checks or passed["AB".index(example.label)] == max(passed)
-    even: list[dict[str, float]] = [{"nothing": 1.0, "problems": 0.0}, {"toolless": 1.0}, {"tie": 1.0}]
+    even: list[dict[str, float]] = [{"nothing": 1.0, "problems": 0.0}, {"toolless": 1.0}, {"tie": 1.0, "nearest": 0.0}]
     for shares in [*even, {"noise": 1.0, "nothing": 0.0}]:
         labels = Counter(example.label for example in drawn(400, mode=Mode.PAIRWISE, **shares))
         assert 150 < labels["A"] < 250, shares
+
+
+def test_of_responses_that_pass_equally_many_checks_the_nearest_is_mostly_best() -> None:
+    examples = drawn(1500, tie=1.0, noise=0.0, failing=0.0)
+    apart = [each for each in examples if each.checks and each.nearness[0] != each.nearness[1]]
+    nearest = ["AB"[max((0, 1), key=each.nearness.__getitem__)] == each.label for each in apart]
+    assert len(apart) > 150
+    assert 0.65 < sum(nearest) / len(nearest) < 0.85
+    assert all(sum(each.outcomes[0]) == sum(each.outcomes[1]) < len(each.checks) for each in apart)
 
 
 def test_the_prompt_alone_decides_whether_there_is_a_program() -> None:
@@ -139,7 +216,7 @@ def test_the_prompt_alone_decides_whether_there_is_a_program() -> None:
 def test_only_contests_with_samples_have_a_check_and_no_problem_has_an_open_slot(monkeypatch) -> None:
     monkeypatch.setattr("tirjudge_training.bundled.problems.draw_passage", lambda rng: "A passage.")
     kinds = Counter[str]()
-    for example in drawn(400, nothing=1.0, problems=1.0):
+    for example in drawn(400, nothing=1.0, problems=1.0, toolless=0.0):
         assert example.checks in ((), (EXAMPLES,))
         assert not re.search(r"\{(n|big|x|poly|matrix|frac|set|name|thing|place|say)\}", example.prompt), example.prompt
         assert bool(example.checks) == ("Sample Input" in example.prompt or "Input: nums" in example.prompt)

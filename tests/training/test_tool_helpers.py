@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -12,13 +13,14 @@ from typing import Any
 import pytest
 
 from tirjudge.tools.functions import CallAccount, Offer
-from tirjudge.types import JudgeRequest
+from tirjudge.types import JudgeRequest, Mode
 from tirjudge_evidence.functions import EvidenceSettings, functions_of, open_stores
 from tirjudge_evidence.tasks.generating import draw_tasks
 from tirjudge_sandbox import SandboxPool
 from tirjudge_sandbox.candidates import FUNCTIONS
 from tirjudge_training.bundled.measuring.tool_items import written_code, written_lookups
-from tirjudge_training.instructions.helpers import SOURCES, TOOL_SOURCES
+from tirjudge_training.instructions.helpers import SOURCES
+from tirjudge_training.instructions.programs import COMPARE, program
 from tirjudge_training.instructions.tool_prompts import EXAMPLES, called, checks_of_task
 
 RIGHT = "def add(a, b):\n    return a + b\n"
@@ -50,12 +52,12 @@ async def outcomes(
     return [{"True": True, "False": False}.get(line, line) for line in result.stdout.split()]
 
 
-def test_the_modules_have_no_function_that_other_programs_have() -> None:
-    others = {name for name in SOURCES if name not in TOOL_SOURCES}
-    for source in TOOL_SOURCES.values():
-        namespace: dict[str, Any] = {}
-        exec(source, namespace)  # noqa: S102 (our own text)
-        assert not others & set(namespace)
+def test_no_two_texts_of_programs_define_the_same_name() -> None:
+    texts = {*SOURCES.values(), COMPARE.partition("\ndef nearness")[0]}
+    defined = Counter(
+        name for text in texts for name in re.findall(r"(?m)^(?:def|class) (\w+)|^(\w+)(?:: .*)? = ", text)
+    )
+    assert [name for name, num in defined.items() if num > 1] == []
 
 
 # Code ---------------------------------------------------------------------------------------------------------------------
@@ -406,3 +408,18 @@ async def test_look_ups_solve_held_out_questions(pool: SandboxPool, source: str)
                     pool, check, *responses, prompt=prompt, functions=functions_of(stores), evidence=evidence
                 )
                 assert found == [place in right for place in range(2)], (prompt, responses, check, json.dumps(evidence))
+
+
+async def test_whole_programs_call_the_tools(pool: SandboxPool) -> None:
+    prompt = f"{PROMPT}\nAnd what is the interest rate of Ann Lee?"
+    responses = {"A": f"```python\n{RIGHT}```\nThe interest rate is 4.5 %.", "B": f"```python\n{WRONG}```\nIt is 7 %."}
+    checks = [EXAMPLES, called("tells", "Ann Lee", "interest rate"), "words(r) < 2"]
+    request = JudgeRequest.model_validate(
+        {"mode": "pairwise", "prompt": prompt, "responses": [*responses.values()], "evidence": [LOANS]}
+    )
+    async with open_stores(EvidenceSettings()) as stores:
+        offer = Offer(functions=(*FUNCTIONS, *functions_of(stores)), account=CallAccount(), request=request)
+        bound = {"prompt": prompt, "responses": responses}
+        result = await pool.run(program(checks, mode=Mode.PAIRWISE), bindings=bound, offer=offer)
+    assert result.stdout.splitlines()[:2] == ["A 1 1 0", "B 0 0 0"], result
+    assert result.stdout.splitlines()[-1] == 'CHECK {"A": 2, "B": 0}', result

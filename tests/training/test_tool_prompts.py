@@ -39,7 +39,7 @@ def composer() -> Composer:
 def test_writers_wrote_enough(writers: tuple[str, ...]) -> None:
     texts = tool_texts(writers)
     kinds = Counter(one.function for one in texts.lookups)
-    assert min(kinds.values()) >= 24 * len(writers)
+    assert min(kinds.values()) >= 16 * len(writers)
     assert kinds["tells"] >= 70 * len(writers)
     assert Counter(has_examples for has_examples, _ in texts.code)[True] >= 35 * len(writers)
 
@@ -57,6 +57,7 @@ def test_no_text_for_training_is_one_of_the_held_out_writer() -> None:
     [
         ("lookups.txt", 'fact "{e}" "{a}" | What is the {a}?'),
         ("lookups.txt", "what | Where is {e}?"),
+        ("lookups.txt", "none | Is {e} near {q}?"),
         ("lookups.txt", 'fact "{e}" "earn" = salary | How much does {e} get?'),
         ("lookups.txt", 'fact "{e}" | What of {e}?'),
         ("code.txt", "Write a function."),

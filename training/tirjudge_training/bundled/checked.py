@@ -1,7 +1,8 @@
 """Training examples of the second generation: the judge reads a prompt and writes its checks.
 
 The prompt alone determines the checks, so no example has responses: the outcomes of the checks are drawn, and the prompt
-shows nothing of the responses. If nothing can be checked, or if checks tie, the verdict is drawn evenly.
+shows nothing of the responses. If nothing can be checked, or if checks tie and no response is nearest,
+the verdict is drawn evenly.
 
 Texts that are always the same, such as the instructions of the prompt and the functions of a program, are one token each
 (`frozen_texts`).
@@ -64,18 +65,22 @@ class CheckedShares:
     """Share with instructions of the first generation's templates."""
     numeric: float = 0.03
     """Share of questions with one numeric answer."""
-    word_problems: float = 0.08
+    word_problems: float = 0.05
     """Share of word problems. They have no check: a judge of this size does not solve them."""
-    lookups: float = 0.07
+    lookups: float = 0.09
     """Share of questions that stores answer. A fifth of them are about generated worlds."""
-    code: float = 0.07
+    code: float = 0.08
     """Share of requests for code, most of them with examples."""
     toolless: float = 0.02
     """Share without tools."""
     passage: float = 0.06
     """Share of the composed prompts with a long text between the instructions and the task."""
-    tie: float = 0.3
-    """Share of the examples with several responses whose checks tie."""
+    tie: float = 0.5
+    """Share of the examples with several responses of which at least two pass the most checks."""
+    nearest: float = 0.8
+    """Share of these in which one of them is nearer to what the comparisons of counts ask for."""
+    nearest_is_best: float = 0.75
+    """How often the verdict then prefers the nearest one. A smaller miss is weaker evidence than a check that passes."""
     noise: float = 0.04
     """Share of the complete judgments whose program fails or prints noise."""
     failing: float = 0.2
@@ -106,6 +111,8 @@ class CheckedExample:
     num_responses: int
     outcomes: tuple[tuple[bool, ...], ...]
     """For each response, which checks it passes."""
+    nearness: tuple[float, ...]
+    """For each of several responses, how nearly its failed comparisons hold, from 0 to less than 1."""
     label: str
     """Label of the verdict."""
     noise: str | None = None
@@ -119,7 +126,9 @@ def drawn_example(rng: Random, *, mode: Mode, shares: CheckedShares) -> CheckedE
     tools = rng.random() >= shares.toolless
     if not tools:
         checks = ()
-    outcomes = _outcomes(len(checks), num_responses=num_responses, tie=rng.random() < shares.tie, rng=rng)
+    tie = rng.random() < shares.tie
+    outcomes = _outcomes(len(checks), num_responses=num_responses, tie=tie, rng=rng)
+    nearness = _nearness(checks, outcomes, differs=not tie or rng.random() < shares.nearest, rng=rng)
     calls_tools = any(check.startswith(tuple(f"{name}(" for name in TOOL_SOURCES)) for check in checks)
     noise = None
     if calls_tools and rng.random() < shares.failing:
@@ -132,8 +141,13 @@ def drawn_example(rng: Random, *, mode: Mode, shares: CheckedShares) -> CheckedE
     elif mode is Mode.POINTWISE:
         label = str(_score(outcomes[0]))
     else:
-        top = max(map(sum, outcomes))
-        label = rng.choice([name for name, passed in zip(names, outcomes, strict=True) if sum(passed) == top])
+        passed = list(map(sum, outcomes))
+        best = [name for name, num in zip(names, passed, strict=True) if num == max(passed)]
+        nearest = _nearest(passed, nearness)
+        if nearest is not None:
+            others = [name for name in best if name != names[nearest]]
+            best = [names[nearest]] if rng.random() < shares.nearest_is_best else others
+        label = rng.choice(best)
     return CheckedExample(
         mode=mode,
         prompt=prompt,
@@ -141,6 +155,7 @@ def drawn_example(rng: Random, *, mode: Mode, shares: CheckedShares) -> CheckedE
         tools=tools,
         num_responses=num_responses,
         outcomes=outcomes,
+        nearness=nearness,
         label=label,
         noise=noise,
     )
@@ -204,8 +219,19 @@ def _output(example: CheckedExample) -> str:
     if example.mode is Mode.POINTWISE:
         return f"{rows[0]}\nCHECK {json.dumps({'score': _score(example.outcomes[0])})}"
     names = [label_of(i) for i in range(len(rows))]
-    values = json.dumps({name: sum(each) for name, each in zip(names, example.outcomes, strict=True)})
-    return "\n".join([*(f"{name} {row}" for name, row in zip(names, rows, strict=True)), f"CHECK {values}"])
+    passed = list(map(sum, example.outcomes))
+    lines = [f"{name} {row}" for name, row in zip(names, rows, strict=True)]
+    nearest = _nearest(passed, example.nearness)
+    if nearest is not None:
+        lines.append(f"nearest: {names[nearest]}")
+    return "\n".join([*lines, f"CHECK {json.dumps(dict(zip(names, passed, strict=True)))}"])
+
+
+def _nearest(passed: Sequence[int], nearness: Sequence[float]) -> int | None:
+    """Return the place of the response that is nearest among several that pass the most checks; None: there is none."""
+    near = {place: nearness[place] for place, num in enumerate(passed) if num == max(passed)}
+    nearest = [place for place, each in near.items() if each == max(near.values())]
+    return nearest[0] if len(nearest) == 1 < len(near) else None
 
 
 def _score(passed: Sequence[bool]) -> int:
@@ -234,6 +260,31 @@ def _outcomes(num_checks: int, *, num_responses: int, tie: bool, rng: Random) ->
         counts = [min(count, top) for count in counts]
     rng.shuffle(counts)
     return tuple(map(passing, counts))
+
+
+_COMPARED = re.compile(r"^(?!all\().* (?:[<>]=?|==) ")
+"""A comparison of one count."""
+
+
+def _nearness(
+    checks: Sequence[str], outcomes: Sequence[Sequence[bool]], *, differs: bool, rng: Random
+) -> tuple[float, ...]:
+    """Draw how nearly the failed comparisons of each response hold; 0 if it fails none.
+
+    Args:
+        checks: the checks.
+        outcomes: which checks each response passes.
+        differs: whether responses that pass equally many checks may differ.
+        rng: source of randomness.
+    """
+    is_compared = [_COMPARED.search(check) is not None for check in checks]
+    drawn: dict[tuple[int, int], float] = {}
+    nearness = []
+    for passed in outcomes:
+        missed = sum(compared and not ok for compared, ok in zip(is_compared, passed, strict=True))
+        near = round(rng.uniform(0.02, 0.99) * missed / max(1, len(passed) - sum(passed)), 2)
+        nearness.append(near if differs else drawn.setdefault((sum(passed), missed), near))
+    return tuple(nearness)
 
 
 def _noise(rng: Random) -> str:

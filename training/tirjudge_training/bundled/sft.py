@@ -136,7 +136,7 @@ def last_stage(recipe: BundledRecipe, *, parent: Path) -> BundledRecipe:
         other_lr=0.4 * recipe.other_lr,
         warmup_steps=20,
         decay_share=0.9,
-        whole=max(0.35, recipe.whole),
+        whole=max(0.5, recipe.whole),
         parent=str(parent),
     )
 

@@ -20,7 +20,7 @@ from tirjudge_evidence.tasks.generating import EvidenceTask, draw_tasks
 from tirjudge_training.instructions.composing import SYLLABLES, Composer
 from tirjudge_training.instructions.written import WRITERS, lines_of, normalized
 
-TRAINING_TOOL_WRITERS = ("oda", "pia", "rex", "sol", "tia")
+TRAINING_TOOL_WRITERS = ("oda", "pia", "rex", "sol", "tia", "vic", "wes", "yan")
 HELD_OUT_TOOL_WRITERS = ("quin", "uli")
 """Writers whose texts are for evaluation only."""
 ANSWERED_WRITER = "quin"
@@ -118,6 +118,8 @@ def _lookup(line: str) -> LookUp:
     found = _LOOKUP.fullmatch(notation)
     if found is None or not text:
         raise ValueError(f"writers: {line!r} given; a look-up is fact, kind or none, and a question after a bar")
+    if unknown := [slot for slot in _SLOT.findall(text) if slot[0] not in _VALUES]:
+        raise ValueError(f"writers: {line!r} given; no slot is {unknown[0]!r}: they begin with {', '.join(_VALUES)}")
     text = text.replace("\\n", "\n")
     name, texts, column = found["name"], tuple(re.findall(r'"([^"]+)"', found["texts"])), found["column"]
     if name == "none" and not texts:
@@ -360,7 +362,7 @@ def _generated(rng: Random, composer: Composer) -> PromptWithChecks:
         if lines
         else ""
     )
-    text = "\n".join(filter(None, [asked, lead, *lines]))
+    text = "\n".join(line for line in (asked, lead, *lines) if line)
     return text, (EXAMPLES,) if has_examples and is_python else ()
 
 

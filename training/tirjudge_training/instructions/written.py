@@ -35,6 +35,9 @@ TRAINING_WRITERS = (
     "rex",
     "sol",
     "tia",
+    "vic",
+    "wes",
+    "yan",
 )
 HELD_OUT_WRITERS = ("dov",)
 """Writers whose texts are for evaluation only."""

@@ -331,7 +331,7 @@ def session_in(prompt: str) -> tuple[list[str], list[Any], set[str], str]:
             text = f"' '.join(map(str, ({args[1]},)))"
             statement = f"_results.append([line.strip() for line in {text}.rstrip().splitlines()])"
         elif value:
-            results.append(plain(value[0]))
+            results.append(sendable(value[0]))
             statement = f"_results.append(_value({statement}\n))"
         if parsed(statement) is None:
             originals.pop()
@@ -438,13 +438,13 @@ def function_for(code: str, num_args: int, prompt: str) -> str:
     return f"Solution().{name}" if name and solution else name
 
 
-def plain(value: Any) -> Any:
+def sendable(value: Any) -> Any:
     """Return a value as `_value` returns it."""
     if isinstance(value, (set, frozenset)):
-        return {"set": [plain(each) for each in sorted(value, key=repr)]}
+        return {"set": [sendable(each) for each in sorted(value, key=repr)]}
     if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
-    return {str(key): plain(each) for key, each in value.items()} if isinstance(value, dict) else value
+        return [sendable(each) for each in value]
+    return {str(key): sendable(each) for key, each in value.items()} if isinstance(value, dict) else value
 
 
 def samples_or_error(prompt: str) -> list[tuple[str, str]]:
@@ -485,7 +485,7 @@ def cases_for(code: str, prompt: str, shown: Shown, samples: list[tuple[str, str
             cases.append({"stdin": given + "\n", "stdout": wanted + "\n"})
     for expression, value in calls:
         is_free = isinstance(value, list) and re.search(r"(?i)\bany order\b", prompt)
-        results.append(plain(sorted(value, key=repr) if is_free else value))
+        results.append(sendable(sorted(value, key=repr) if is_free else value))
         expression = f"sorted({expression}, key=repr)" if is_free else expression
         statements.append(f"_results.append(_value({expression}))")
     if statements:

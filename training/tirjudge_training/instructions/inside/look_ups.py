@@ -6,8 +6,6 @@ attribute answers it. `stores()` fails if the judge has no evidence, and `look_u
 
 from typing import TYPE_CHECKING, Any
 
-# Parameters get other values of another type, which keeps the program short.
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
