@@ -31,7 +31,7 @@ style: $(VENV)/.developing
 	$(BIN)/ruff check .
 
 types: $(VENV)/.developing
-	$(BIN)/pyrefly check
+	$(BIN)/pyrefly check --python-interpreter-path $(BIN)/python
 
 fast-tests: $(VENV)/.developing
 	$(PYTEST) -m "not slow"
