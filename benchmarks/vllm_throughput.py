@@ -214,7 +214,7 @@ def keep_apart(server: VLLMServer) -> None:
     if not others or server.pid is None:
         raise SystemExit("--apart needs two cores, and cannot be combined with --url")
     api = psutil.Process(server.pid)
-    engines = [child for child in api.children() if "EngineCore" in child.name() + " ".join(child.cmdline())]
+    engines = api.children()
     if not engines:
         raise SystemExit("--apart needs a vLLM whose engine is a separate process")
     for process, cores in [(api, others), *((engine, [first]) for engine in engines)]:

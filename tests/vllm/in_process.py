@@ -6,6 +6,7 @@ The environment variable TIRJUDGE_TEST_MODEL names the folder of the model.
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import shlex
 from collections.abc import AsyncIterator, Iterator
@@ -39,6 +40,13 @@ def oracle() -> Iterator[EmbeddedEngine]:
     engine = EmbeddedEngine.load(bundled_checkpoint())
     yield engine
     engine.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_engines() -> Iterator[None]:
+    """Fork the processes of engines. vLLM on a CPU spawns them, and each imports vLLM again."""
+    with mock.patch("vllm.v1.engine.utils.get_mp_context", return_value=multiprocessing.get_context("fork")):
+        yield
 
 
 STARTED: list[AsyncLLM] = []

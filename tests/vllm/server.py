@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import functools
+import json
 import os
 import re
 import socket
@@ -14,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
+import psutil
 
 from tests.vllm.checkpoint import write_served
 from tests.vllm.environment import vllm_python
@@ -72,10 +77,9 @@ def started_with(python: Path) -> list[str]:
     return [str(python), "-W", "ignore", "-m", "vllm.entrypoints.openai.api_server"]
 
 
-def server_command(python: Path, *, model: Path, port: int) -> list[str]:
-    """Return the command that serves a model as `judge` on a port."""
+def server_options(*, model: Path, port: int) -> list[str]:
+    """Return the options with which a server serves a model as `judge` on a port."""
     return [
-        *started_with(python),
         *("--model", str(model), "--served-model-name", "judge", "--host", "127.0.0.1", "--port", str(port)),
         *SMALL,
         *("--enable-prompt-tokens-details", "--scheduling-policy", "priority", "--logprobs-mode", "raw_logprobs"),
@@ -99,9 +103,7 @@ def vllm_server(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [*server_command(python, model=model, port=port), *options]
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, env=os.environ | SETTINGS, stdout=output, stderr=subprocess.STDOUT)
+    process = psutil.Process(_fork_server(python).start([*server_options(model=model, port=port), *options], log=log))
     server = VLLMServer(url=f"http://127.0.0.1:{port}", log=log, pid=process.pid)
     try:
         _wait(process, server)
@@ -110,12 +112,37 @@ def vllm_server(
             httpx2.post(f"{server.url}/v1/completions", json=body, timeout=60).raise_for_status()
         yield server
     finally:
-        process.terminate()
-        try:
-            process.wait(timeout=20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        _stop(process)
+
+
+class _ForkServer:
+    """A process of `tests/vllm/fork_server.py`. It ends with this process."""
+
+    def __init__(self, python: Path) -> None:
+        command = [str(python), "-W", "ignore", str(Path(__file__).with_name("fork_server.py"))]
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, env=os.environ | SETTINGS, stdin=pipe, stdout=pipe, text=True)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self._process, self._stdin, self._stdout = process, process.stdin, process.stdout
+        atexit.register(self.close)
+
+    def start(self, arguments: Sequence[str], *, log: Path) -> int:
+        """Start a server with these options, and return its pid."""
+        wanted = {"arguments": list(arguments), "log": str(log), "env": os.environ | SETTINGS}
+        print(json.dumps(wanted), file=self._stdin, flush=True)
+        line = self._stdout.readline()
+        if not line:
+            raise RuntimeError("the process that imports vLLM has ended; its stderr says why")
+        return int(line)
+
+    def close(self) -> None:
+        """End the process."""
+        self._stdin.close()
+        self._process.wait()
+
+
+_fork_server = functools.cache(_ForkServer)
 
 
 @contextmanager
@@ -134,13 +161,23 @@ def bundled_judge_server(url: str | None) -> Iterator[VLLMServer]:
             yield server
 
 
-def _wait(process: subprocess.Popen[bytes], server: VLLMServer) -> None:
+def _wait(process: psutil.Process, server: VLLMServer) -> None:
     deadline = time.monotonic() + STARTS_IN_S
-    while time.monotonic() < deadline and process.poll() is None:
+    while time.monotonic() < deadline and process.is_running():
         try:
             if httpx2.get(f"{server.url}/health", timeout=5).is_success:
                 return
         except httpx2.HTTPError:
             time.sleep(0.2)
-    how = f"ended with {process.poll()}" if process.poll() is not None else f"did not start within {STARTS_IN_S:.0f} s"
+    how = f"did not start within {STARTS_IN_S:.0f} s" if process.is_running() else "ended"
     raise RuntimeError(f"vLLM {how}:\n{server.last_words}")
+
+
+def _stop(process: psutil.Process) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.terminate()
+        try:
+            process.wait(timeout=20)
+        except psutil.TimeoutExpired:
+            process.kill()
+            process.wait()

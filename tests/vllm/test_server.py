@@ -64,7 +64,7 @@ async def test_turns_fail_when_the_engine_hangs_behind_a_healthy_server(
 ):
     if server.pid is None:
         pytest.skip("the server was not started by the tests, so its engine cannot be stopped")
-    (core,) = descendants(server.pid, containing="EngineCore")
+    (core,) = descendants(server.pid)
     monkeypatch.setattr(fleet, "WATCH_S", 0.2)
     engine = FleetEngine(lambda: [server.url], connect=VLLMEngine)
     try:
