@@ -7,6 +7,7 @@ standard library, because the isolated interpreter imports it too.
 
 from __future__ import annotations
 
+import csv
 import functools
 import os
 import re
@@ -54,7 +55,7 @@ def find_packages(names: Sequence[str] = DEFAULT_PACKAGES) -> Packages:
     return _found(tuple(names))
 
 
-@functools.cache  # reading the metadata of all files takes 0.15 s
+@functools.cache
 def _found(names: tuple[str, ...]) -> Packages:
     paths = sorted({path for name in _with_requirements(names) for path in _installed(name)})
     modules = {name: path for path in paths if (name := _import_name(path))}
@@ -85,11 +86,13 @@ def _normal(name: str) -> str:
 def _installed(name: str) -> set[str]:
     """Return the top-level entries of a distribution without its metadata: directories, and files that are modules."""
     distribution = metadata.distribution(name)
-    if distribution.files is None:  # packages of some Linux distributions have no RECORD file
+    record = distribution.read_text("RECORD")
+    if record is None:  # packages of some Linux distributions have none
         spec = util.find_spec(name) if name.isidentifier() else None
         return set(map(os.path.realpath, spec.submodule_search_locations or [])) if spec else set()
     site = Path(str(distribution.locate_file("")))
-    tops = {file.parts[0] for file in distribution.files}
+    # `distribution.files` makes a path of each of 10,000 files, which takes 0.15 s.
+    tops = {row[0].partition("/")[0] for row in csv.reader(record.splitlines()) if row}
     unwanted = ("..", "__pycache__", "bin")
     wanted = {top for top in tops if top not in unwanted and not top.endswith((".dist-info", ".egg-info", ".pth"))}
     entries = {os.path.realpath(site / top) for top in wanted}
