@@ -1,15 +1,22 @@
-"""Two RL updates on made-up trajectories, in one or several processes: `distributed_step.py START FOLDER`.
+"""Two RL updates on made-up trajectories, in one or several processes.
 
-With --steps 1, the script stops after the first update. With --sharded, each process holds a part of the weights, as with
-accelerate's FSDP2 on GPUs.
+`distributed_step.py START FOLDER` makes them in two processes: with replicated weights in FOLDER/replicated; in
+FOLDER/sharded, each process holds a part of the weights, as with accelerate's FSDP2 on GPUs, and the processes start again
+after the first update. The processes are forks, because importing torch and TRL takes longer than the updates.
 """
 
-import argparse
-import asyncio
 import gc
+
+if __name__ == "__main__":
+    gc.disable()  # while modules are imported, which makes millions of objects that stay
+
+import asyncio
 import json
 import os
+import sys
+import uuid
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
@@ -73,7 +80,7 @@ def num_sharded() -> int:
     return sum(isinstance(one, torch.nn.Parameter) for one in sharded)
 
 
-def main(start: Path, folder: Path, *, num_steps: int = 2) -> None:
+def main(start: Path, folder: Path, *, num_steps: int = 2) -> dict[str, Any]:
     # Plain gradient descent, because the first step of Adam does not depend on the size of the gradient.
     settings = RLSettings(
         group_size=4,
@@ -100,23 +107,46 @@ def main(start: Path, folder: Path, *, num_steps: int = 2) -> None:
             keep=lambda step, rows: kept.append(len(rows)),
             max_answer_tokens=99,
         ).train()
-    if log:
-        (folder / "seen.json").write_text(
-            json.dumps({"log": log, "kept": kept, "given": policy.shapes, "num_sharded": num_sharded()})
-        )
+    return {"log": log, "kept": kept, "given": policy.shapes, "num_sharded": num_sharded()}
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--sharded", action="store_true")
-    parser.add_argument("--steps", type=int, default=2)
-    parser.add_argument("start", type=Path)
-    parser.add_argument("folder", type=Path)
-    options = parser.parse_args()
-    if options.sharded:
+def one_of_two(start: Path, folder: Path, sharded: bool, num_steps: int) -> dict[str, Any]:
+    """Run in one of the processes, and return what it saw."""
+    if sharded:
         shard_on_cpu()
     try:
-        main(options.start, options.folder, num_steps=options.steps)
+        return main(start, folder, num_steps=num_steps)
     finally:
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
+
+
+def in_two_processes(start: Path, folder: Path, *, sharded: bool = False, num_steps: int = 2) -> dict[str, Any]:
+    """Make the updates in two processes of torchrun, and return what the first process saw."""
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=2,
+        run_id=str(uuid.uuid4()),
+        rdzv_backend="c10d",
+        rdzv_endpoint="localhost:0",
+        max_restarts=0,
+        start_method="fork",
+    )
+    return elastic_launch(config, one_of_two)(start, folder, sharded, num_steps)[0]
+
+
+if __name__ == "__main__":
+    from tirjudge_training.trainers.trl import adapters  # noqa: F401  (the forks need it)
+
+    gc.freeze()
+    gc.enable()
+    given, out = map(Path, sys.argv[1:])
+    seen = {
+        "replicated": in_two_processes(given, out / "replicated"),
+        "sharded": in_two_processes(given, out / "sharded", sharded=True, num_steps=1),
+        "resumed": in_two_processes(given, out / "sharded", sharded=True),
+    }
+    (out / "seen.json").write_text(json.dumps(seen))

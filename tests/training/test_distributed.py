@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,24 +20,25 @@ from tirjudge_training.trainers import StageJob
 from tirjudge_training.training_samples import write_trajectories
 
 ROOT = Path(__file__).parents[2]
-SCRIPT = [str(Path(__file__).with_name("distributed_step.py"))]
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 SMALL = [
     *("sft.per_device_batch=4", "sft.batch=8", "sft.warmup_steps=0"),
     *(f"data.synthetic.{mode}=8" for mode in ("pointwise", "pairwise", "listwise")),
 ]
 
 
-def run_alone(*, start: Path, folder: Path) -> dict:
-    """Run the script in this process, which has imported what it needs."""
-    distributed_step.main(start, folder)
-    return json.loads((folder / "seen.json").read_text())
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_tiny(tmp_path_factory.mktemp("start"))
 
 
-def run(command: list[str], *, start: Path, folder: Path) -> dict:
+@pytest.fixture(scope="module")
+def runs(start: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The folder of the runs, and what each saw: `alone` in this process, which has imported what it needs, and those of two
+    processes."""
+    folder = tmp_path_factory.mktemp("runs")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     done = subprocess.run(
-        [sys.executable, *command, str(start), str(folder)],
+        [sys.executable, str(Path(distributed_step.__file__)), str(start), str(folder)],
         env=environment,
         capture_output=True,
         text=True,
@@ -44,32 +46,29 @@ def run(command: list[str], *, start: Path, folder: Path) -> dict:
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads((folder / "seen.json").read_text())
+    seen = json.loads((folder / "seen.json").read_text())
+    return folder, {**seen, "alone": distributed_step.main(start, folder / "alone")}
 
 
 @pytest.mark.slow
-def test_two_processes_make_the_same_step_as_one_process_with_rows_of_any_length(tmp_path) -> None:
-    start = save_tiny(tmp_path / "start")
-    alone = run_alone(start=start, folder=tmp_path / "alone")
-    both = run([*TORCHRUN, *SCRIPT], start=start, folder=tmp_path / "both")
+def test_two_processes_make_the_same_step_as_one_process_with_rows_of_any_length(start, runs) -> None:
+    folder, seen = runs
+    alone, both = seen["alone"], seen["replicated"]
     assert alone["kept"] == both["kept"] == [16, 16]
     check_same(alone["log"], both["log"])
-    check_same_weights(tmp_path / "alone", tmp_path / "both", start=start)
+    check_same_weights(folder / "alone", folder / "replicated", start=start)
 
 
 @pytest.mark.slow
-def test_two_sharded_processes_make_the_same_step_as_one_process_and_resume(tmp_path) -> None:
-    start = save_tiny(tmp_path / "start")
-    alone = run_alone(start=start, folder=tmp_path / "alone")
-    sharded = [*TORCHRUN, *SCRIPT, "--sharded"]
-    first = run([*sharded, "--steps", "1"], start=start, folder=tmp_path / "both")
-    second = run(sharded, start=start, folder=tmp_path / "both")
+def test_two_sharded_processes_make_the_same_step_as_one_process_and_resume(start, runs) -> None:
+    folder, seen = runs
+    alone, first, second = seen["alone"], seen["sharded"], seen["resumed"]
     assert alone["num_sharded"] == 0
     assert second["num_sharded"] > 0
     assert [row["step"] for row in second["log"]] == [2]
     check_same(alone["log"], [*first["log"], *second["log"]])
     assert alone["given"] == second["given"]  # the policy gets complete weights
-    check_same_weights(tmp_path / "alone", tmp_path / "both", start=start)
+    check_same_weights(folder / "alone", folder / "sharded", start=start)
 
 
 def check_same(ours: list[dict], theirs: list[dict]) -> None:
@@ -88,8 +87,7 @@ def check_same_weights(ours: Path, theirs: Path, *, start: Path) -> None:
 
 
 @pytest.mark.slow
-def test_stage_of_two_processes_trains_the_same_weights_and_reports_errors(tmp_path) -> None:
-    start = save_tiny(tmp_path / "start")
+def test_stage_of_two_processes_trains_the_same_weights_and_reports_errors(start, tmp_path) -> None:
     rows = [trajectory for group in made_up_groups(num_groups=4, group_size=4) for trajectory in group.trajectories]
     write_trajectories(tmp_path / "kept.parquet", rows)
 

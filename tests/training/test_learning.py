@@ -15,10 +15,10 @@ RECIPE = {
     "start": {
         "weak": {
             "parent": "bundled",
-            "steps": 30,
-            "examples_per_step": 32,
+            "steps": 20,
+            "examples_per_step": 16,
             "examples_per_shard": 512,
-            "matrix_lr": 0.004,
+            "matrix_lr": 0.006,
             "other_lr": 0.001,
             "warmup_steps": 5,
             "whole": 1.0,

@@ -46,16 +46,21 @@ RECIPE = {
 between."""
 
 DRIVER = """
+import gc
+gc.disable()  # while modules are imported, which makes millions of objects that stay
 import json, os, signal, sys
 from pathlib import Path
 import datasets
 from transformers.models.qwen3 import modeling_qwen3
+import tirjudge.engines.embedded, tirjudge_sandbox
 from tirjudge_training.callbacks import Callback
 from tirjudge_training.config import load_recipe
 from tirjudge_training.stages import run_stages
-from tirjudge_training.trainers.trl import adapters
+from tirjudge_training.trainers.trl import adapters, rl, sft
+gc.freeze()
+gc.enable()
 
-command, recipe, out, *places = sys.argv[1:]
+command, recipe, *runs = sys.argv[1:]
 
 class Killer(Callback):
     def __init__(self, place):
@@ -72,15 +77,15 @@ class Killer(Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 statuses = []
-for place in places:
+for out, place in map(json.loads, runs):
     if (pid := os.fork()) == 0:
         run_stages(command, load_recipe(recipe), out=Path(out), callback=Killer(place))
         sys.exit(0)
     statuses.append(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 print(json.dumps(statuses))
 """
-"""Runs a command once for each place, in a process that kills itself there. The processes are forks, because importing torch
-and TRL takes longer than most runs."""
+"""Runs a command once for each folder and place, in a process that kills itself there. The processes are forks, because
+importing torch and TRL takes longer than most runs."""
 
 
 def written(tmp_path: Path, **changes: object) -> Path:
@@ -89,20 +94,24 @@ def written(tmp_path: Path, **changes: object) -> Path:
     return file
 
 
-def trained(command: str, recipe: Path, *, out: Path, killed_at: Sequence[str] = ("",)) -> list[int]:
-    """Run a command in a process for each place, and return their exit statuses. A process kills itself at its place, and
-    none at "".
+def trained(command: str, recipe: Path, *, runs: Sequence[tuple[Path, str]]) -> list[int]:
+    """Run a command in a process for each folder and place, and return their exit statuses. A process kills itself at its
+    place, and none at "".
 
     The last line of the output has the statuses."""
-    arguments = [sys.executable, "-W", "ignore", "-c", DRIVER, command, str(recipe), str(out), *killed_at]
-    done = subprocess.run(arguments, stdout=subprocess.PIPE, text=True, check=True)
+    given = [json.dumps((str(out), place)) for out, place in runs]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", DRIVER, command, str(recipe), *given],
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.slow
 def test_zero_run_killed_in_every_stage_reaches_the_same_result(tmp_path: Path) -> None:
-    recipe = written(tmp_path)
-    assert trained("zero", recipe, out=tmp_path / "whole") == [0]
     places = (
         "start/validating/1",
         "rl-0/training/2",  # after the trainer's checkpoint of step 1
@@ -112,8 +121,8 @@ def test_zero_run_killed_in_every_stage_reaches_the_same_result(tmp_path: Path) 
         "rl-1/began",
         "rl-1/validating/2",
     )
-    statuses = trained("zero", recipe, out=tmp_path / "killed", killed_at=[*places, ""])
-    assert statuses == [*(-signal.SIGKILL for _ in places), 0]
+    runs = [(tmp_path / "whole", ""), *((tmp_path / "killed", place) for place in (*places, ""))]
+    assert trained("zero", written(tmp_path), runs=runs) == [0, *(-signal.SIGKILL for _ in places), 0]
 
     whole, killed = read_state(tmp_path / "whole"), read_state(tmp_path / "killed")
     assert [stage.status for stage in whole.stages] == [stage.status for stage in killed.stages] == ["done"] * 5
@@ -144,12 +153,12 @@ def comparable(stage: StageRecord) -> tuple[object, ...]:
 
 @pytest.mark.slow
 def test_run_with_a_changed_output_is_rejected(tmp_path: Path) -> None:
-    recipe = written(tmp_path)
-    assert trained("sample", recipe, out=tmp_path / "run") == [0]
+    recipe = load_recipe(str(written(tmp_path)))
+    run_stages("sample", recipe, out=tmp_path / "run")
     kept = tmp_path / "run" / "sample-1" / "kept.parquet"
     kept.write_bytes(kept.read_bytes() + b"x")
     with pytest.raises(ValueError, match="changed since stage sample-1 wrote it"):
-        run_stages("sample", load_recipe(str(recipe)), out=tmp_path / "run")
+        run_stages("sample", recipe, out=tmp_path / "run")
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -572,7 +573,7 @@ def train_sft(
     with tempfile.TemporaryDirectory() as folder:
         rendezvous = f"file://{folder}/rendezvous"
         arguments = (rendezvous, recipe, profile, vocabulary, eos, None if start is None else dict(start), state)
-        context = multiprocessing.get_context("spawn")
+        context = _forkserver()
         ranks = range(1, recipe.num_workers)
         others = [context.Process(target=_train, args=(rank, *arguments, _ignore), daemon=True) for rank in ranks]
         for process in others:
@@ -585,6 +586,13 @@ def train_sft(
             for process in others:
                 process.kill()
         return model
+
+
+def _forkserver() -> ForkServerContext:
+    """Return the way to start processes: as forks of a process that imports torch once, which takes seconds."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    return context
 
 
 def _ignore(_: StepReport) -> None:
@@ -789,10 +797,8 @@ def _shards(
     if not num_generators:
         yield from (make_shard(recipe, profile, vocabulary, number) for number in numbers)
         return
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])  # importing torch takes seconds, so it is imported once
     generators = ProcessPoolExecutor(
-        num_generators, mp_context=context, initializer=_generator_began, initargs=(recipe, profile, vocabulary)
+        num_generators, mp_context=_forkserver(), initializer=_generator_began, initargs=(recipe, profile, vocabulary)
     )
     try:
         made = deque(generators.submit(_generated, number) for number in islice(numbers, 2 * num_generators))

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
+from collections import deque
+from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -140,7 +142,7 @@ def passages() -> tuple[str, ...]:
             continue
         source = Path(spec.origin).read_text(encoding="utf-8")
         lines = source.splitlines()
-        for node in ast.walk(ast.parse(source)):
+        for node in statements(ast.parse(source)):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
                 text = ast.get_docstring(node) or ""
                 if len(text) > 150:
@@ -150,6 +152,17 @@ def passages() -> tuple[str, ...]:
                 if 120 < len(code) < 1500:
                     found.append(code)
     return tuple(found)
+
+
+def statements(module: ast.Module) -> Iterator[ast.AST]:
+    """Yield the module, its statements and their parts that contain statements, in the order of `ast.walk`. Most nodes of a
+    module are in expressions, which contain no statements."""
+    nodes = deque[ast.AST]([module])
+    while nodes:
+        node = nodes.popleft()
+        yield node
+        children = ast.iter_child_nodes(node)
+        nodes.extend(one for one in children if isinstance(one, ast.stmt | ast.excepthandler | ast.match_case))
 
 
 def draw_passage(rng: Random) -> str:

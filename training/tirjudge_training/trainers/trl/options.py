@@ -70,9 +70,10 @@ def sft_config(settings: SFTSettings, *, folder: Path) -> SFTConfig:
     Raises:
         ValueError: an option would change the loss, or sizes do not divide evenly.
     """
+    accumulation = settings.grad_accumulation(sequences=settings.batch, num_processes=_num_processes(settings))
+
     from trl.trainer.sft_config import SFTConfig
 
-    accumulation = settings.grad_accumulation(sequences=settings.batch, num_processes=_num_processes(settings))
     options = {
         "gradient_accumulation_steps": accumulation,
         "num_train_epochs": settings.epochs,

@@ -55,6 +55,8 @@ def train_sft(
         ValueError: all trajectories are too long, or an option would change the loss.
         NonFiniteLoss: a gradient was not finite; the weights are those before that step.
     """
+    config = sft_config(settings, folder=folder)  # before the imports, which take seconds
+
     from datasets import Dataset
 
     from tirjudge_training.trainers.trl.adapters import SFTTrainer, open_model, open_tokenizer, set_quiet, train
@@ -76,7 +78,7 @@ def train_sft(
     trainer = SFTTrainer(
         report=report,
         model=open_model(start, settings=settings),
-        args=sft_config(settings, folder=folder),
+        args=config,
         train_dataset=Dataset.from_list([{"input_ids": list(r.ids), "labels": list(r.labels)} for r in kept]),
         processing_class=open_tokenizer(start),
     )
