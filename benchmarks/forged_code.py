@@ -105,8 +105,10 @@ def script(style: str) -> Any:
     return write
 
 
-async def measure(style: str, pool: SandboxPool, *, candidate_code: Refusal = "flag") -> dict[str, Any]:
-    """Judge all items in both orders with programs of one style, and return the counts."""
+async def measure(
+    style: str, pool: SandboxPool, *, candidate_code: Refusal = "flag", limit: int | None = None
+) -> dict[str, Any]:
+    """Judge all items, or a sample of `limit` items, in both orders with programs of one style, and return the counts."""
     judge = Judge(
         engine=ScriptedEngine(script(style)),
         tools=python_tools(pool, functions=FUNCTIONS),
@@ -123,7 +125,7 @@ async def measure(style: str, pool: SandboxPool, *, candidate_code: Refusal = "f
 
     opened = OpenJudge(judge=judge_one, kind="local", url=None, model="scripted", fingerprint=style)
     context = RunContext(opened=opened, concurrency=2, console=Console(file=io.StringIO()))
-    settings = RunSettings(mode=Mode.PAIRWISE, protocol=BOTH_ORDERS, tools="on", max_tool_calls=1)
+    settings = RunSettings(mode=Mode.PAIRWISE, protocol=BOTH_ORDERS, tools="on", max_tool_calls=1, limit=limit)
     with tempfile.TemporaryDirectory() as folder:
         run = await run_benchmark(BENCHMARK, out=Path(folder) / "run", settings=settings, context=context)
     counts = {subset: Counter[str]() for subset in ("forging", PLAIN)}

@@ -24,13 +24,18 @@ if TYPE_CHECKING:  # needs Playwright
 GROUPS = {
     "tests/vllm/": "vllm",
     "tests/training/test_verl.py": "verl",
+    "tests/training/test_distributed.py::test_two": "distributed",
     "tests/training/test_checked_examples.py": "checked",
+    "tests/training/test_tool_helpers.py": "stores",
     "tests/training/data/test_build.py": "build",
     "tests/ray/": "ray",
     "tests/evidence/test_tasks.py": "tasks",
     "tests/harness/reports/test_inspect_log.py": "inspect",
     "tests/integrations/test_inspect.py": "inspect",
     "tests/judge/tools/test_mcp.py": "mcp",
+    "tests/judge/engines/test_scalar.py": "scalar",
+    "tests/server/test_extreme_numbers.py": "extreme numbers",
+    "tests/server/test_logs_hold_no_texts.py": "logs",
     "tests/parsing/test_linear_parsing.py::test_every": "sources",
     "tests/parsing/test_linear_parsing.py::test_re": "sources",
     "tests/test_house.py": "sources",
@@ -84,14 +89,14 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Start the slow tests first, so that no process works alone at the end of a run. A random order is left as it is."""
+    """Start the slow tests first, then groups, so that no process works alone at the end. A random order is left as it is."""
     if not config.getoption("random_order_enabled", False):
         items.sort(key=_place)
 
 
 def _place(item: pytest.Item) -> int:
     if not item.get_closest_marker("slow"):
-        return len(LONGEST) + 1
+        return len(LONGEST) + (1 if _group_of(item.nodeid) else 2)
     return next((place for place, path in enumerate(LONGEST) if item.nodeid.startswith(path)), len(LONGEST))
 
 

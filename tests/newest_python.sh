@@ -58,6 +58,11 @@ find_python() {
     unpack_from_debian "$ENVIRONMENT/python"
 }
 
+# The tests of the engines compare with torch, which has no wheel for this Python everywhere.
+run_tests() {
+    "$ENVIRONMENT/venv/bin/python" -m pytest -m "not slow" --ignore tests/judge/engines tests/judge tests/server tests/harness "$@"
+}
+
 if [ "${TIRJUDGE_NEWEST_PYTHON:-}" = none ]; then
     echo "tests/newest_python.sh: TIRJUDGE_NEWEST_PYTHON=none, so the tests on Python $VERSION are skipped" >&2
     exit 0
@@ -73,9 +78,9 @@ if ! cmp -s pyproject.toml "$done_file"; then
     "$TOOLS/python" -m virtualenv --quiet --python "$python" "$ENVIRONMENT/venv"
     "$ENVIRONMENT/venv/bin/python" -m pip install --quiet --upgrade 'pip>=25.1'
     "$ENVIRONMENT/venv/bin/python" -m pip install --quiet --no-compile --group test --editable '.[server,bench]'
+    # Compiles the modules that the tests import, which each process of the tests would do otherwise.
+    run_tests --collect-only >/dev/null || true
     cp pyproject.toml "$done_file"
 fi
 if [ "${1:-}" = prepare ]; then exit; fi
-# The tests of the engines compare with torch, which has no wheel for this Python everywhere.
-exec "$ENVIRONMENT/venv/bin/python" -m pytest -n auto --maxprocesses 8 --dist loadgroup -m "not slow" \
-    --ignore tests/judge/engines tests/judge tests/server tests/harness "$@"
+run_tests -n auto --maxprocesses 8 --dist loadgroup "$@"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
+import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,9 +24,18 @@ from tirjudge.types import MODEL_MODES, ChatMessage, Criterion, JudgeRequest, Mo
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.worker import create_worker
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 each_format = pytest.mark.parametrize("format", sorted(FORMATS))
 
 PROFILE = Profile(name="hostile", context_tokens=8192, rollout_tokens=512)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pool() -> AsyncIterator[SandboxPool]:
+    """A real sandbox of two slots that all tests share."""
+    async with SandboxPool(slots=2) as opened:
+        yield opened
 
 
 def control_tokens_of(families: Families, family: str) -> list[str]:
@@ -95,10 +105,9 @@ async def test_control_tokens_in_a_request_stay_text(
 
 
 @each_family
-@each_format
 @pytest.mark.parametrize("lists_tokens", [True, False], ids=["listed", "not_listed"])
 async def test_control_tokens_of_a_served_tokenizer_stay_text(
-    lists_tokens: bool, format: str, family: str, families: Families, forced_model: ForcedModels
+    lists_tokens: bool, family: str, families: Families, forced_model: ForcedModels
 ) -> None:
     tokens, control = control_tokens_of(families, family), control_ids_of(families, family)
     local = forced_model(family, [])
@@ -110,14 +119,19 @@ async def test_control_tokens_of_a_served_tokenizer_stay_text(
     async with serve_async(worker) as url:
         remote = VLLMEngine(url)
         try:
-            ids, expected = [
-                await judge_of(remote, format=format).encode(request, order=(0, 1)) for request in (hostile, harmless)
-            ]
+            encoded = {
+                format: [
+                    await judge_of(remote, format=format).encode(request, order=(0, 1))
+                    for request in (hostile, harmless)
+                ]
+                for format in FORMATS
+            }
         finally:
             await remote.aclose()
-    assert only(ids, control) == only(expected, control)
-    if lists_tokens:
-        assert ids == await judge_of(local, format=format).encode(hostile, order=(0, 1))
+    for format, (ids, expected) in encoded.items():
+        assert only(ids, control) == only(expected, control)
+        if lists_tokens:
+            assert ids == await judge_of(local, format=format).encode(hostile, order=(0, 1))
 
 
 @each_family

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
+import pytest_asyncio
 
 from tests.families.models import Families, ForcedEngine, ForcedModels, each_family
 from tests.judgments import build_request
@@ -20,6 +21,8 @@ from tirjudge.tools.python import python_tools
 from tirjudge.types import Rollout
 from tirjudge_sandbox import SandboxPool
 from tirjudge_server.worker import create_worker
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 each_format = pytest.mark.parametrize("format", sorted(FORMATS))
 
@@ -37,6 +40,13 @@ OUTPUTS = {
     "digits": "10 100 1000",
 }
 """Output that merges with the text before or after it if both are encoded together."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pool() -> AsyncIterator[SandboxPool]:
+    """A real sandbox of two slots that all tests share."""
+    async with SandboxPool(slots=2) as opened:
+        yield opened
 
 
 def turns_of(tokenizer: LocalTokenizer, output: str) -> list[list[int]]:
@@ -95,9 +105,10 @@ async def test_ids_are_only_appended(
     format: str, family: str, families: Families, forced_model: ForcedModels, pool: SandboxPool
 ) -> None:
     tokenizer, nfc = families.tokenizer(family), families.vocabulary(family).nfc
+    engine = forced_model(family, [])
     for output in OUTPUTS.values():
         turns = turns_of(tokenizer, output)
-        engine = forced_model(family, turns)
+        engine.turns, engine.prompts = iter(turns), []
         rollout = await rollout_of(engine, format=format, pool=pool)
         assert [list(turn.completion.token_ids) for turn in rollout.turns] == turns, "the ids of the model are kept"
         check(rollout, output=output, tokenizer=tokenizer, nfc=nfc)
@@ -139,13 +150,14 @@ async def test_a_served_model_appends_the_same_ids(
     family: str, families: Families, forced_model: ForcedModels, pool: SandboxPool
 ) -> None:
     tokenizer, nfc = families.tokenizer(family), families.vocabulary(family).nfc
-    for output in OUTPUTS.values():
-        served = forced_model(family, turns_of(tokenizer, output))
-        async with serve_async(create_worker(served, name=family)) as url:
-            engine = VLLMEngine(url)
-            try:
+    served = forced_model(family, [])
+    async with serve_async(create_worker(served, name=family)) as url:
+        engine = VLLMEngine(url)
+        try:
+            for output in OUTPUTS.values():
+                served.turns, served.prompts = iter(turns_of(tokenizer, output)), []
                 rollout = await rollout_of(engine, format="tirjudge/2", pool=pool)
-            finally:
-                await engine.aclose()
-        check(rollout, output=output, tokenizer=tokenizer, nfc=nfc)
-        check_prompts(served, rollout)
+                check(rollout, output=output, tokenizer=tokenizer, nfc=nfc)
+                check_prompts(served, rollout)
+        finally:
+            await engine.aclose()

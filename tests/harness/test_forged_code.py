@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -83,18 +84,27 @@ def test_attacks_name_techniques() -> None:
     assert len(chosen_attacks([attack.name for attack in attacks], mode=Mode.POINTWISE)) == 1 + len(attacks)
 
 
+SHORT = replace(LIMITS, cpu_s=0.3)
+"""Limits of programs that execute candidates themselves. Some candidates never end."""
+
+NUM_SAMPLED = 48
+"""Number of items for styles that differ from another one only in the program's text."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("style", STYLES)
 async def test_a_judge_that_executes_responses_is_deceived_and_one_that_runs_them_is_not(style: str) -> None:
-    async with SandboxPool(slots=2, limits=LIMITS) as pool:
-        found = await measure(style, pool)
+    limit = NUM_SAMPLED if style in ("compile", "import", "tests") else None
+    async with SandboxPool(slots=2, limits=LIMITS if style in ("run", "tests") else SHORT) as pool:
+        found = await measure(style, pool, limit=limit)
     assert (found["num_missing"], found["num_plain_right"]) == (0, found["num_plain"])
     assert found["num_flips_checked"] == 0
+    assert found["num_judgments"] == (limit or len(ROWS))
     if style in ("run", "tests"):
         assert (found["num_flips"], found["num_flagged"]) == (0, 0)
         # A technique that works changes both orders of its row. A single undecided order is right code that a busy machine
         # stopped at its time limit.
         assert found["num_right"] >= found["num_presentations"] - 1
     else:
-        assert found["num_flips"] > 20
+        assert found["num_flips"] > (20 if limit is None else 8)
         assert found["num_flagged"] == found["num_judgments"]

@@ -3,12 +3,12 @@ them in its own process is always reported."""
 
 import pytest
 
-from tests.tiers import sampled
+from tests.sandbox.level_sampling import STRONGEST, at_levels, at_strongest_level
 from tirjudge.basis import parse_check
 from tirjudge.tools.functions import Offer
 from tirjudge.types import Outcome
 from tirjudge_harness.forging.techniques import every_technique
-from tirjudge_sandbox import IsolationLevel, Limits
+from tirjudge_sandbox import Limits
 from tirjudge_sandbox.candidates import FUNCTIONS
 
 WRONG = """\
@@ -37,15 +37,14 @@ passed = 0
 for n, expected in [(3, 1.125), (4, 2)]:
     called = run(response, call="solve", args=[n], timeout_s=0.25)
     passed += called.ok and called.value == expected
-    printed = run(response, stdin=str(n), timeout_s=0.25)
-    passed += printed.ok and printed.stdout.strip() == str(expected / 1)
-print("CHECK", 10 if passed == 4 else 1 + passed)
+printed = run(response, stdin="4", timeout_s=0.25)
+passed += printed.ok and printed.stdout.strip() == "2.0"
+print("CHECK", 10 if passed == 3 else 1 + passed)
 """
 TESTS = """\
 report = tests(response, [
     {"call": "solve", "args": [3], "returns": 1.125},
     {"call": "solve", "args": [4], "returns": 2},
-    {"stdin": "3", "stdout": "1.125"},
     {"stdin": "4", "stdout": "2.0\\n"},
 ], timeout_s=0.25)
 print(report)
@@ -187,14 +186,23 @@ async def test_a_right_candidate_passes_and_a_wrong_one_fails(pool, program):
     assert score_of(await run(pool, program, WRONG)) == 1
 
 
-@pytest.mark.parametrize("name", sampled(TECHNIQUES))
+_ACT_ON_SURROUNDINGS = [
+    technique.name
+    for technique in TECHNIQUES.values()
+    if technique.kind in ("inspection", "files", "process", "channel")
+]
+"""Techniques whose effect may depend on the level. The others act inside one process."""
+
+
+@at_levels("name", TECHNIQUES, everywhere=_ACT_ON_SURROUNDINGS, slow_every=4)
 async def test_forging_changes_no_verdict_with_run(pool, name):
     result = await run(pool, RUN, TECHNIQUES[name].candidate(WRONG, function="solve"))
     assert score_of(result) == 1, result
     assert result.in_process == ()
 
 
-@pytest.mark.parametrize("name", sampled(TECHNIQUES))
+# Candidates run as in the previous test. Only the comparison differs, and the program of the judge makes it.
+@at_levels("name", TECHNIQUES, slow_every=4)
 async def test_forging_changes_no_verdict_with_tests(pool, name):
     result = await run(pool, TESTS, TECHNIQUES[name].candidate(WRONG, function="solve"))
     assert score_of(result) == 1, result
@@ -206,6 +214,20 @@ def _needs_files(style):
     return style in _FILES
 
 
+DECEIVING = (
+    "print-and-exit",
+    "fake-report",
+    "atexit",
+    "always-equal",
+    "equal-str",
+    "patch-print",
+    "setprofile",
+    "frames",
+    "every-descriptor",
+)
+"""Techniques that always change the verdict of a program that executes them. They need no time and end by themselves."""
+
+
 async def _flips(pool, style, names):
     """Run techniques in a program that executes them. Return the names of those that change the verdict, and the names of
     those whose execution was not reported."""
@@ -214,7 +236,8 @@ async def _flips(pool, style, names):
     for name in names:
         technique = TECHNIQUES[name]
         candidate = technique.candidate(WRONG, function="solve")
-        result = await run(pool, program, candidate, limits=SHORT)
+        # Those in DECEIVING end by themselves. Some others do not, so their limits are short.
+        result = await run(pool, program, candidate, limits=None if name in DECEIVING else SHORT)
         if result.outcome is Outcome.TIMEOUT and not result.in_process:  # on a busy machine, before the execution
             result = await run(pool, program, candidate, limits=Limits())
         if score_of(result) == 10:
@@ -224,18 +247,26 @@ async def _flips(pool, style, names):
     return flipped, unreported
 
 
+def _techniques_of(style, *, level):
+    """Return the techniques to execute in a style: those in DECEIVING, and at the strongest level others. The style `exec`
+    has all, and each further style has a fourth."""
+    if level is not STRONGEST:
+        return DECEIVING
+    others = [name for name in TECHNIQUES if name not in DECEIVING]
+    return [*DECEIVING, *(others if style == "exec" else others[list(STYLES).index(style) % 4 :: 4])]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("style", STYLES)
 async def test_a_program_that_executes_candidates_is_deceived_and_reported(pool, level, style):
     if _needs_files(style) and not level.has_namespaces:
         pytest.skip("programs have no private directory at this level")
-    # The levels differ in what surrounds a program, not in what it executes, so one level runs all techniques.
-    names = list(TECHNIQUES)[:: 1 if level is IsolationLevel.NAMESPACES else 4]
-    flipped, unreported = await _flips(pool, style, names)
-    assert len(flipped) > len(names) // 6, flipped
+    flipped, unreported = await _flips(pool, style, _techniques_of(style, level=level))
+    assert set(DECEIVING) - set(flipped) == set()
     assert unreported == []
 
 
+@at_strongest_level
 @pytest.mark.parametrize("name", ["print-and-exit", "always-equal", "frames", "atexit", "patch-print"])
 async def test_forging_deceives_a_program_that_executes_it_and_is_reported(pool, name):
     result = await run(
@@ -248,19 +279,14 @@ async def test_forging_deceives_a_program_that_executes_it_and_is_reported(pool,
 _EXITS = TECHNIQUES["print-and-exit"].candidate(WRONG, function="solve")
 
 
-@pytest.mark.parametrize("style", REPORTED)
-async def test_each_way_to_execute_a_response_is_reported(pool, level, style):
-    if _needs_files(style) and not level.has_namespaces:
+@at_levels("name", REPORTED)
+async def test_each_way_to_execute_a_response_is_reported_and_can_be_refused(pool, level, name):
+    if _needs_files(name) and not level.has_namespaces:
         pytest.skip("programs have no private directory at this level")
-    result = await run(pool, EXECUTED.replace("    STYLE", _indented(REPORTED[style])), _EXITS)
+    program = EXECUTED.replace("    STYLE", _indented(REPORTED[name]))
+    result = await run(pool, program, _EXITS)
     assert result.in_process, result
-
-
-@pytest.mark.parametrize("style", REPORTED)
-async def test_each_way_to_execute_a_response_can_be_refused(pool, level, style):
-    if _needs_files(style) and not level.has_namespaces:
-        pytest.skip("programs have no private directory at this level")
-    result = await run(pool, EXECUTED.replace("    STYLE", _indented(REPORTED[style])), _EXITS, refuse=True)
+    result = await run(pool, program, _EXITS, refuse=True)
     assert result.in_process
     assert score_of(result) != 10, result
 
@@ -296,7 +322,7 @@ async def test_a_started_process_is_reported_although_it_cannot_start(pool):
     assert result.outcome is Outcome.ERROR
 
 
-@pytest.mark.parametrize("name", HARMLESS)
+@at_levels("name", HARMLESS)
 async def test_harmless_programs_are_not_reported(pool, name):
     result = await run(pool, HARMLESS[name], RIGHT)
     assert result.outcome is Outcome.OK, result
@@ -304,7 +330,7 @@ async def test_harmless_programs_are_not_reported(pool, name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", WITH_PACKAGES)
+@at_levels("name", WITH_PACKAGES)
 async def test_harmless_programs_with_packages_are_not_reported(level, open_shared, name):
     result = await run(await open_shared(slots=1, level=level), WITH_PACKAGES[name], RIGHT, answer="3*x**2 + abs(x)/4")
     assert result.outcome is Outcome.OK, result
@@ -312,7 +338,7 @@ async def test_harmless_programs_with_packages_are_not_reported(level, open_shar
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", IN_SYMPY)
+@at_levels("name", IN_SYMPY)
 async def test_effects_of_an_expression_in_sympy_are_reported(level, open_shared, name):
     program = "import sympy; print(sympy.sympify(response))"
     result = await run(await open_shared(slots=1, level=level), program, IN_SYMPY[name])

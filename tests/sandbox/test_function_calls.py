@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from tests.sandbox.conftest import LIMITS, MAX_LIMITS
+from tests.sandbox.level_sampling import at_levels, at_strongest_level
 from tirjudge.errors import SandboxUnavailable
 from tirjudge.tools.functions import Budget, CallAccount, Offer, ToolError, ToolFunction, function, to_json_value
 from tirjudge.types import Outcome
@@ -110,7 +111,7 @@ async def test_a_dotted_name_is_an_attribute(pool):
     )
 
 
-@pytest.mark.parametrize(
+@at_levels(
     ("code", "message"),
     [
         ("add()", "add: a: Field required"),
@@ -167,11 +168,13 @@ print(sorted(found))
     assert await output(pool, code) == "[1, 2, 3, 4, 5, 6, 7, 8]"
 
 
+@at_strongest_level
 @pytest.mark.parametrize("text", ["'\\ud800'", "'\\x00\\x1b[2J\\r\\n'", "'\\u2028 \\U0001f600'"])
 async def test_unusual_text_arrives(pool, text):
     assert await output(pool, f"print(ascii(echo({text})))") == ascii(eval(text).replace("\ud800", "\ufffd"))  # noqa: S307
 
 
+@at_strongest_level
 @pytest.mark.slow
 async def test_the_largest_messages_pass_in_both_directions(pool):
     code = "text = 'x' * (15 << 20)\nprint(echo(text) == text)"
@@ -191,7 +194,7 @@ def framed(text):
 CLOSED = "add: no connection to the functions: "
 
 
-@pytest.mark.parametrize(
+@at_levels(
     "sent",
     [
         "b'garbage garbage garbage'",
@@ -243,6 +246,7 @@ raw.sendall(frame + frame)
         assert (await output(pool, code)).startswith(CLOSED)
 
 
+@at_strongest_level
 @pytest.mark.slow
 async def test_a_gigabyte_after_a_length_is_not_read(pool):
     code = f"""{SOCKET}
@@ -389,6 +393,7 @@ def _deep():
     return value
 
 
+@at_strongest_level
 @pytest.mark.parametrize(
     ("value", "message"),
     [
@@ -430,6 +435,7 @@ async def test_wall_time_stops_during_calls(level, open_shared):
     assert result.wall_s < 0.5
 
 
+@at_strongest_level
 @pytest.mark.slow
 async def test_many_short_calls_do_not_count_as_wall_time(level, open_shared):
     shared = await open_shared(slots=2, limits=replace(LIMITS, wall_s=1.5), max_limits=MAX_LIMITS, level=level)
@@ -518,6 +524,7 @@ for _ in range(10):
     assert await output(pool, code) == "overlap"
 
 
+@at_strongest_level
 async def test_run_many_keeps_the_order(pool):
     code = (
         "print([r.stdout.strip() for r in run_many([f'print({n})' for n in range(40)])] == [str(n) for n in range(40)])"
@@ -525,6 +532,7 @@ async def test_run_many_keeps_the_order(pool):
     assert await output(pool, code) == "True"
 
 
+@at_strongest_level
 async def test_programs_that_all_wait_for_candidates_do_not_block_each_other(level, open_shared):
     shared = await open_shared(slots=1, limits=LIMITS, max_limits=MAX_LIMITS, level=level)
     found = await asyncio.gather(*(output(shared, f"print(run('print({n})').stdout)") for n in range(8)))
@@ -544,39 +552,46 @@ async def test_a_candidate_with_files_can_read_them(pool, level):
 # ------------------------------------------------------------------------------------------------------------ comparisons
 
 
-@pytest.mark.parametrize(
-    ("returned", "expected", "passes"),
-    [
-        ("1", "1", True),
-        ("1.0", "1", True),
-        ("0.1 + 0.2", "0.3", True),
-        ("0.1", "0.2", False),
-        ("float('inf')", "0.5", False),
-        ("float('-inf')", "0.5", False),
-        ("float('nan')", "0.5", False),
-        ("float('nan')", "float('nan')", False),
-        ("0.5", "float('inf')", False),
-        ("float('inf')", "float('inf')", True),
-        ("10 ** 400", "0.5", False),
-        ("10 ** 400", "10 ** 400", True),
-        ("True", "1", False),
-        ("1", "True", False),
-        ("None", "0", False),
-        ("(1, 2)", "[1, 2]", True),
-        ("[1, 2]", "(1, 2)", True),
-        ("[1]", "[1, 2]", False),
-        ("{1: 2}", "{1: 2}", True),
-        ("{'a': [0.3]}", "{'a': [0.1 + 0.2]}", True),
-        ("{'a': 1, 'b': 1}", "{'a': 1}", False),
-        ("'1'", "1", False),
-        ("None", "None", True),
-    ],
-)
-async def test_values_are_compared_in_the_program_of_the_judge(pool, returned, expected, passes):
-    code = f"print(tests(c, [{{'call': 'f', 'returns': {expected}}}]).passed)"
-    assert await output(pool, code, c=f"def f(): return {returned}") == str(int(passes))
+COMPARED = [
+    ("1", "1", True),
+    ("1.0", "1", True),
+    ("0.1 + 0.2", "0.3", True),
+    ("0.1", "0.2", False),
+    ("float('inf')", "0.5", False),
+    ("float('-inf')", "0.5", False),
+    ("float('nan')", "0.5", False),
+    ("float('nan')", "float('nan')", False),
+    ("0.5", "float('inf')", False),
+    ("float('inf')", "float('inf')", True),
+    ("10 ** 400", "0.5", False),
+    ("10 ** 400", "10 ** 400", True),
+    ("True", "1", False),
+    ("1", "True", False),
+    ("None", "0", False),
+    ("(1, 2)", "[1, 2]", True),
+    ("[1, 2]", "(1, 2)", True),
+    ("[1]", "[1, 2]", False),
+    ("{1: 2}", "{1: 2}", True),
+    ("{'a': [0.3]}", "{'a': [0.1 + 0.2]}", True),
+    ("{'a': 1, 'b': 1}", "{'a': 1}", False),
+    ("'1'", "1", False),
+    ("None", "None", True),
+]
+"""Returned value, expected value, and whether the case passes."""
 
 
+@at_strongest_level
+async def test_values_are_compared_in_the_program_of_the_judge(pool):
+    candidate = "".join(f"def f{number}(): return {returned}\n" for number, (returned, _, _) in enumerate(COMPARED))
+    expected = ", ".join(expected for _, expected, _ in COMPARED)
+    code = (
+        f"print([tests(c, [{{'call': f'f{{n}}', 'returns': value}}]).passed for n, value in enumerate([{expected}])])"
+    )
+    found = json.loads(await output(pool, code, c=candidate))
+    assert [case[:2] for case, passed in zip(COMPARED, found, strict=True) if passed != case[2]] == []
+
+
+@at_strongest_level
 async def test_outputs_are_compared_line_by_line_without_blanks_at_the_end(pool):
     code = "print([tests('print(%r)' % text, [{'stdout': '1 2\\n3\\n'}]).passed for text in texts.split('|')])"
     assert (
@@ -584,12 +599,14 @@ async def test_outputs_are_compared_line_by_line_without_blanks_at_the_end(pool)
     )
 
 
+@at_strongest_level
 @pytest.mark.slow
 async def test_large_values_do_not_fill_the_memory_of_the_program(pool):
     code = "r = tests(c, [{'call': 'f', 'returns': 1}] * 24)\nprint(r.passed, len(str(r)) < 100000)"
     assert await output(pool, code, c="def f(): return [{}] * 250000", limits=replace(LIMITS, cpu_s=20)) == "0 True"
 
 
+@at_strongest_level
 @pytest.mark.slow
 async def test_expected_values_of_numpy_are_those_of_python(level, open_shared):
     code = "import numpy as np\nprint(tests(c, [{'call': 'f', 'returns': np.array([1, 2]).sum()}, "
@@ -620,6 +637,7 @@ async def test_each_call_is_recorded(pool):
     assert all(each.ms >= 0 for each in records)
 
 
+@at_strongest_level
 async def test_large_arguments_and_results_are_recorded_by_their_hash(pool):
     size = MAX_RECORDED_BYTES + 1
     (record,) = (await run(pool, f"echo('x' * {size})")).calls
@@ -684,12 +702,14 @@ for again in (pickle.loads(pickle.dumps(rows)), pickle.loads(pickle.dumps(rows, 
 """
 
 
+@at_strongest_level
 @pytest.mark.parametrize("value", [[{"a": 1}, 2, [{"b": None}]], {"a": [1], "b": {}}, [], {}])
 async def test_results_behave_as_lists_and_dicts(pool, value):
     printed = await output(pool, SAME.format(plain=repr(value)), made(value))
     assert set(printed.split()) == {"True"}
 
 
+@at_strongest_level
 async def test_results_and_their_rows_know_the_call(pool):
     program = """
 first = made()
@@ -701,6 +721,7 @@ print(first.call, second.call, [row.row for row in second if isinstance(row, dic
     assert printed == "1 3 [0, 2] 3 <class 'int'>"
 
 
+@at_strongest_level
 async def test_numbers_of_calls_are_positions_in_the_record(pool):
     program = """
 for wrong in (lambda: made({1, 2}), lambda: made([[[]]] and "x" * (17 << 20)), lambda: add("1")):

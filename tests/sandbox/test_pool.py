@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 import psutil
 import pytest
 
+from tests.sandbox.level_sampling import at_strongest_level
 from tests.waiting import until
 from tirjudge.errors import SandboxBusy, SandboxUnavailable
 from tirjudge.types import Outcome
@@ -52,6 +53,7 @@ async def until_busy(pool: SandboxPool) -> None:
 
 
 @pytest.mark.slow
+@at_strongest_level
 async def test_results_of_64_concurrent_programs_are_not_lost_or_mixed_up(level):
     async with SandboxPool(slots=4, level=level) as pool:
         programs = [pool.run("print(who * 2)", bindings={"who": f"{number},"}) for number in range(64)]
@@ -61,6 +63,7 @@ async def test_results_of_64_concurrent_programs_are_not_lost_or_mixed_up(level)
         assert (stats.num_programs, stats.num_idle, stats.num_waiting, stats.num_lost) == (64, 4, 0, 0)
 
 
+@at_strongest_level
 async def test_queue_time_and_wall_time_do_not_overlap(level):
     async with SandboxPool(slots=1, limits=PATIENT, level=level) as pool:
         running = asyncio.create_task(pool.run(SPIN))
@@ -78,6 +81,7 @@ async def test_queue_time_and_wall_time_do_not_overlap(level):
     assert result.queue_s + result.wall_s <= ended - queued
 
 
+@at_strongest_level
 async def test_texts_are_not_copied_while_a_program_waits(level):
     class Texts(Mapping[str, str]):
         num_reads = 0
@@ -103,6 +107,7 @@ async def test_texts_are_not_copied_while_a_program_waits(level):
         assert (await second).stdout == "{'A': 'A', 'B': 'B'}\n"
 
 
+@at_strongest_level
 async def test_invalid_bindings_leave_the_slot_usable(level):
     async with SandboxPool(slots=1, level=level) as pool:
         with pytest.raises(TypeError):
@@ -157,6 +162,7 @@ async def test_a_program_cancelled_before_its_process_is_ready_does_not_run(leve
         assert pool.stats().num_lost == 0
 
 
+@at_strongest_level
 async def test_cancelling_while_waiting_loses_no_slot(level):
     async with SandboxPool(slots=1, limits=PATIENT, level=level) as pool:
         running = asyncio.create_task(pool.run(SPIN))
@@ -267,6 +273,7 @@ async def test_closing_leaves_no_process_and_no_descriptor(level, family):
     assert not pool.is_ready
 
 
+@at_strongest_level
 async def test_a_closed_pool_runs_no_programs(level):
     async with SandboxPool(slots=1, level=level) as pool:
         pass
@@ -340,6 +347,7 @@ async def test_hostile_and_honest_programs_run_concurrently(level):
         assert pool.stats().num_lost == 0
 
 
+@at_strongest_level
 def test_pools_work_in_successive_event_loops(level):
     async def once() -> str:
         async with SandboxPool(slots=1, level=level) as pool:
@@ -367,6 +375,7 @@ def test_defaults_that_exceed_the_maxima_are_refused():
         SandboxPool(max_waiting=-1)
 
 
+@at_strongest_level
 async def test_a_full_queue_rejects_programs_with_a_retry_time(level):
     async with SandboxPool(slots=1, limits=PATIENT, max_waiting=1, level=level) as pool:
         running = asyncio.create_task(pool.run(SPIN))
@@ -385,6 +394,7 @@ async def test_a_full_queue_rejects_programs_with_a_retry_time(level):
 
 @pytest.mark.slow
 @pytest.mark.on_host
+@at_strongest_level
 async def test_a_warm_interpreter_that_did_not_start_is_retried_later(level, monkeypatch):
     code = "import numpy; print(numpy.ones(2).sum())"
     async with SandboxPool(slots=2, limits=PATIENT, level=level) as pool:
@@ -420,6 +430,7 @@ async def test_an_old_fork_server_is_replaced_between_programs(level, family, at
 
 
 @pytest.mark.slow
+@at_strongest_level
 async def test_presets_do_not_increase_the_number_of_concurrent_programs(level, family):
     async with SandboxPool(slots=1, limits=PATIENT, level=level) as pool:
         code = "import time; start = time.time(); time.sleep(0.05); print(start, time.time())"
@@ -432,6 +443,7 @@ async def test_presets_do_not_increase_the_number_of_concurrent_programs(level, 
 
 @pytest.mark.slow
 @pytest.mark.on_host
+@at_strongest_level
 async def test_a_failed_replacement_leaves_all_slots_usable(level, monkeypatch, caplog):
     async with SandboxPool(slots=3, level=level) as pool:
         failures = []

@@ -6,14 +6,12 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import AsyncIterator, Iterable
 from urllib.parse import quote
 
 import httpx2
 import pytest
+import pytest_asyncio
 
 from tests.server.bodies import BODIES, GRADERS, openapi, spoiled
 from tests.tiers import sampled
@@ -66,23 +64,25 @@ def _verdict(sequence: str) -> str:
     return "<score>7</score>" if is_score else "<preference>A</preference>"
 
 
-@pytest.fixture
-async def whole(tmp_path: Path, connect: Any) -> AsyncIterator[httpx2.AsyncClient]:
+in_one_loop = pytest.mark.asyncio(loop_scope="module")
+"""Runs a test in the event loop of the server that the tests of this module share."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def whole(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[httpx2.AsyncClient]:
     """A client of a server with all endpoints, without a sandbox."""
-    async with _whole(tmp_path, connect) as client:
-        yield client
-
-
-@asynccontextmanager
-async def _whole(folder: Path, connect: Any) -> AsyncIterator[httpx2.AsyncClient]:
+    folder = tmp_path_factory.mktemp("whole")
     judge = Judge(engine=ScriptedEngine(_verdict, label_probs={"A": 0.8, "B": 0.2, "7": 0.9}), tools=())
     versions = versions_of(judge, fingerprint="scripted", isolation=None)
     async with open_records(str(folder / "records.db"), versions=versions) as records:
         service = JudgeService(judge, records=records)
         settings = DialectSettings(patience_s=0.0)
         app = create_app(service, records=records, files=folder / "files", settings=settings)
-        async with connect(app) as client:
+        transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+        async with httpx2.AsyncClient(transport=transport, base_url="http://test") as client:
             yield client
+            path, body = BODIES["judge"]
+            assert (await client.post(path, json=body)).status_code == 200, "the server no longer judges"
 
 
 def is_fine(response: httpx2.Response) -> bool:
@@ -93,11 +93,14 @@ def is_fine(response: httpx2.Response) -> bool:
 
 
 @pytest.mark.parametrize(
-    "turns", [range(0, 12, 4), pytest.param(range(12), marks=pytest.mark.slow)], ids=["some", "all"]
+    "turns",
+    [range(0, 12, 4), pytest.param([turn for turn in range(12) if turn % 4], marks=pytest.mark.slow)],
+    ids=["some", "others"],
 )
 @pytest.mark.parametrize("name", sampled(BODIES))
+@in_one_loop
 async def test_extreme_values_in_a_body_cause_no_server_error(
-    whole: httpx2.AsyncClient, name: str, turns: range
+    whole: httpx2.AsyncClient, name: str, turns: Iterable[int]
 ) -> None:
     path, body = BODIES[name]
     schemas = openapi()["components"]["schemas"]
@@ -129,6 +132,7 @@ def _model_at(path: str) -> str:
         ("/aggregate_metrics", '{"verify_responses": [{"reward": 1e308}]}', "verify_responses.0.reward"),
     ],
 )
+@in_one_loop
 async def test_error_for_an_oversized_number_names_its_field(
     whole: httpx2.AsyncClient, path: str, body: str, param: str
 ) -> None:
@@ -140,6 +144,7 @@ async def test_error_for_an_oversized_number_names_its_field(
 
 
 @pytest.mark.parametrize("typed", sampled(TYPED))
+@in_one_loop
 async def test_extreme_values_in_a_query_a_path_or_a_header_cause_no_server_error(
     whole: httpx2.AsyncClient, typed: str
 ) -> None:
@@ -161,6 +166,7 @@ async def test_extreme_values_in_a_query_a_path_or_a_header_cause_no_server_erro
 
 
 @pytest.mark.parametrize("typed", sampled(TYPED))
+@in_one_loop
 async def test_extreme_lifetimes_and_names_of_files_cause_no_server_error(
     whole: httpx2.AsyncClient, typed: str
 ) -> None:
@@ -172,24 +178,25 @@ async def test_extreme_lifetimes_and_names_of_files_cause_no_server_error(
 
 
 @pytest.mark.parametrize("extreme", EXTREMES.values(), ids=EXTREMES)
+@in_one_loop
 async def test_extreme_values_in_a_line_do_not_break_its_batch(
-    tmp_path: Path, connect: Any, extreme: str, caplog: pytest.LogCaptureFixture
+    whole: httpx2.AsyncClient, extreme: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     body = {"mode": "pointwise", "prompt": "p", "responses": ["r"], "tools": "off", "model": "@@"}
     line = json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/judge", "body": body}).replace('"@@"', extreme)
-    async with _whole(tmp_path, connect) as client:
-        uploaded = await client.post("/v1/files", data={"purpose": "batch"}, files={"file": ("a.jsonl", line.encode())})
-        wanted = {"input_file_id": uploaded.json()["id"], "endpoint": "/v1/judge", "completion_window": "24h"}
-        batch = (await client.post("/v1/batches", json=wanted)).json()
+    uploaded = await whole.post("/v1/files", data={"purpose": "batch"}, files={"file": ("a.jsonl", line.encode())})
+    wanted = {"input_file_id": uploaded.json()["id"], "endpoint": "/v1/judge", "completion_window": "24h"}
+    batch = (await whole.post("/v1/batches", json=wanted)).json()
 
-        async with asyncio.timeout(20):
-            while batch["status"] not in ("completed", "failed"):
-                await asyncio.sleep(0.01)
-                batch = (await client.get(f"/v1/batches/{batch['id']}")).json()
+    async with asyncio.timeout(20):
+        while batch["status"] not in ("completed", "failed"):
+            await asyncio.sleep(0.01)
+            batch = (await whole.get(f"/v1/batches/{batch['id']}")).json()
     assert "internal" not in str(batch["errors"])
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
+@in_one_loop
 async def test_a_scale_of_thousands_of_digits_is_refused(whole: httpx2.AsyncClient) -> None:
     prompt = (
         f"[Question]\nq\n\n[The Start of Assistant's Answer]\na\n[The End of Assistant's Answer]\n\n"
@@ -201,6 +208,7 @@ async def test_a_scale_of_thousands_of_digits_is_refused(whole: httpx2.AsyncClie
     assert response.json()["error"]["param"] == "messages"
 
 
+@in_one_loop
 async def test_an_index_of_thousands_of_digits_is_refused(whole: httpx2.AsyncClient) -> None:
     path, body = BODIES["string check"]
     grader = {**body["grader"], "input": f"{{{{item.n[{'9' * 5000}]}}}}"}
@@ -210,6 +218,7 @@ async def test_an_index_of_thousands_of_digits_is_refused(whole: httpx2.AsyncCli
 
 
 @pytest.mark.parametrize("ends", ["[0, 1e101]", "[-1e101, 0]", "[-1e308, 1e308]", "[0, null]", "[0, true]"])
+@in_one_loop
 async def test_range_with_an_oversized_or_invalid_bound_is_rejected(whole: httpx2.AsyncClient, ends: str) -> None:
     path, body = BODIES["validate"]
     response = await whole.post(path, content=json.dumps(body).replace("[0, 9]", ends).encode())
@@ -217,6 +226,7 @@ async def test_range_with_an_oversized_or_invalid_bound_is_rejected(whole: httpx
     assert response.json()["error"]["param"].startswith("grader.range")
 
 
+@in_one_loop
 async def test_a_content_length_of_thousands_of_digits_is_too_large(whole: httpx2.AsyncClient) -> None:
     response = await whole.post("/v1/judge", content=b"{}", headers={"content-length": "9" * 5000})
     assert response.status_code == 413

@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Callable, Iterator
-from itertools import cycle, islice
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+import pytest_asyncio
 
 from tests.server.bodies import BODIES
 from tests.server.speaking import IMPATIENT, service_of
@@ -47,46 +47,64 @@ def written() -> Iterator[io.StringIO]:
 VALUES = (MARK, [MARK], {MARK: MARK}, f"{MARK}\0\ud800", f"[[{MARK}]] {{{{item.{MARK}}}}}")
 
 
-def marked(body: Any, *, num_values: int = len(VALUES)) -> Iterator[bytes]:
+def marked(body: Any, *, turns: Iterable[int] = range(len(VALUES))) -> Iterator[bytes]:
     """Yield copies of a body, each with the mark in one place, and bodies that are not JSON.
 
     Args:
         body: A valid body.
-        num_values: Number of `VALUES` to put in each place. The values are taken in turn.
+        turns: Which of `VALUES` to put in the first place; the next place gets the next values.
     """
-    values = cycle(VALUES)
-    for path in places(body):
-        for value in islice(values, num_values):
+    for number, path in enumerate(places(body)):
+        for turn in turns:
             copy = json.loads(json.dumps(body))
             inner = copy
             for step in path[:-1]:
                 inner = inner[step]
-            inner[path[-1]] = value
+            inner[path[-1]] = VALUES[(number + turn) % len(VALUES)]
             yield json.dumps(copy).encode()
     yield json.dumps({**body, MARK: MARK} if isinstance(body, dict) else [MARK]).encode()
     yield f'{{"{MARK}": {MARK}'.encode()
     yield f'"{MARK}'.encode() + b"\xff"
 
 
+in_one_loop = pytest.mark.asyncio(loop_scope="module")
+"""Runs a test in the event loop of the server that the tests of this module share."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[httpx2.AsyncClient]:
+    """A client of a server with all endpoints but those of records. Its model writes the mark."""
+    app = create_app(service_of(lambda sequence: MARK), files=tmp_path_factory.mktemp("files"), settings=IMPATIENT)
+    transport = httpx2.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx2.AsyncClient(transport=transport, base_url="http://test") as connected:
+        yield connected
+        path, body = BODIES["judge"]
+        assert (await connected.post(path, json=body)).status_code == 200, "the server no longer judges"
+
+
 class Broken(ValueError):
     """An internal error whose message quotes a request."""
 
 
-@pytest.mark.parametrize("num_values", [1, pytest.param(len(VALUES), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "turns", [[0], pytest.param(range(1, len(VALUES)), marks=pytest.mark.slow)], ids=["some", "others"]
+)
 @pytest.mark.parametrize("name", sampled(BODIES))
+@in_one_loop
 async def test_invalid_requests_are_not_quoted_in_logs(
-    connect: Any, written: io.StringIO, caplog: pytest.LogCaptureFixture, name: str, num_values: int, tmp_path: Path
+    client: httpx2.AsyncClient,
+    written: io.StringIO,
+    caplog: pytest.LogCaptureFixture,
+    name: str,
+    turns: Sequence[int],
 ) -> None:
     path, body = BODIES[name]
-    service = service_of(lambda sequence: MARK)
-    async with connect(create_app(service, files=tmp_path, settings=IMPATIENT)) as client:
-        for content in marked(body, num_values=num_values):
-            await client.post(
-                path, content=content, headers={"idempotency-key": MARK, "authorization": f"Bearer {MARK}"}
-            )
-        for url in (f"/{MARK}", f"{path}?{MARK}={MARK}", f"/v1/files/{MARK}", f"/v1/files?after={MARK}&limit={MARK}"):
-            await client.get(url)
-            await client.post(url, content=b"{}")
+    headers = {"idempotency-key": f"{MARK} {name} {turns[0]}", "authorization": f"Bearer {MARK}"}
+    for content in marked(body, turns=turns):
+        await client.post(path, content=content, headers=headers)
+    for url in (f"/{MARK}", f"{path}?{MARK}={MARK}", f"/v1/files/{MARK}", f"/v1/files?after={MARK}&limit={MARK}"):
+        await client.get(url)
+        await client.post(url, content=b"{}")
     assert MARK not in written.getvalue()
     ours = [record for record in caplog.records if record.name != "httpx2"]
     assert MARK not in str([(record.getMessage(), record.args, record.exc_info, record.exc_text) for record in ours])

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+import pytest_asyncio
 
 from tirjudge.tools.functions import CallAccount, Offer
 from tirjudge.types import JudgeRequest, Mode
-from tirjudge_evidence.functions import EvidenceSettings, functions_of, open_stores
+from tirjudge_evidence.functions import EvidenceSettings, Stores, functions_of, open_stores
 from tirjudge_evidence.tasks.generating import draw_tasks
 from tirjudge_sandbox import SandboxPool
 from tirjudge_sandbox.candidates import FUNCTIONS
@@ -27,6 +28,24 @@ RIGHT = "def add(a, b):\n    return a + b\n"
 WRONG = "def add(a, b):\n    return a - b\n"
 STRING = r'"(?:[^"\\]|\\.)*"'
 PROMPT = "Write a Python function add(a, b).\n>>> add(1, 2)\n3"
+
+
+in_one_loop = pytest.mark.asyncio(loop_scope="module")
+"""Runs a test in the event loop that the pool and the stores of this module belong to."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pool() -> AsyncIterator[SandboxPool]:
+    """A real sandbox of two slots that all tests share."""
+    async with SandboxPool(slots=2) as opened:
+        yield opened
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stores() -> AsyncIterator[Stores]:
+    """Stores that all tests share. None is registered: each query opens the stores of its own request."""
+    async with open_stores(EvidenceSettings()) as opened:
+        yield opened
 
 
 async def outcomes(
@@ -91,6 +110,7 @@ def test_no_two_texts_of_programs_define_the_same_name() -> None:
         "where F(0) = 1, and add(1, 2) gives 0 instead of 3, but it should be that add(2, 2) == 4",
     ],
 )
+@in_one_loop
 async def test_examples_tell_right_code_from_wrong_code(pool: SandboxPool, shown: str) -> None:
     fenced = f"Here you are:\n```python\n{RIGHT}```\nIt adds.\n\nRun it:\n```bash\npython add.py\n```"
     found = await outcomes(pool, EXAMPLES, RIGHT, WRONG, fenced, "No.", prompt=f"Write add(a, b) in Python.\n{shown}")
@@ -143,6 +163,7 @@ async def test_examples_tell_right_code_from_wrong_code(pool: SandboxPool, shown
         ),
     ],
 )  # fmt: skip
+@in_one_loop
 async def test_examples_of_other_kinds(pool: SandboxPool, shown: str, right: str, wrong: str) -> None:
     assert await outcomes(pool, EXAMPLES, right, wrong, prompt=f"In Python.\n{shown}") == [True, False]
 
@@ -156,6 +177,7 @@ async def test_examples_of_other_kinds(pool: SandboxPool, shown: str, right: str
         "",
     ],
 )
+@in_one_loop
 async def test_a_prompt_without_usable_examples_is_not_checked(pool: SandboxPool, prompt: str) -> None:
     assert await outcomes(pool, EXAMPLES, RIGHT, WRONG, prompt=prompt) == ["ValueError"] * 2
 
@@ -177,11 +199,13 @@ async def test_a_prompt_without_usable_examples_is_not_checked(pool: SandboxPool
         "",
     ],
 )
+@in_one_loop
 async def test_a_response_neither_passes_nor_keeps_others_from_being_checked(pool: SandboxPool, attack: str) -> None:
     assert await outcomes(pool, EXAMPLES, attack, RIGHT, prompt=PROMPT) == [False, True]
 
 
 @pytest.mark.parametrize("attack", ["", "print(1)", "import math\nmath.factorial(5)", "```js\nfactorial(5)\n```"])
+@in_one_loop
 async def test_what_the_usual_imports_have_must_be_written(pool: SandboxPool, attack: str) -> None:
     right = "def factorial(n):\n    return n * factorial(n - 1) if n else 1"
     assert await outcomes(pool, EXAMPLES, attack, right, prompt="Python: factorial(5) -> 120") == [False, True]
@@ -191,16 +215,19 @@ async def test_what_the_usual_imports_have_must_be_written(pool: SandboxPool, at
     "text",
     ["add(" * 9000, " " * 40_000 + "x", "```" * 12_000, "input: " * 6000, "class Solution\n" * 3000, "(" * 40_000],
 )  # fmt: skip
+@in_one_loop
 async def test_large_texts_are_bounded_work(pool: SandboxPool, text: str) -> None:
     assert await outcomes(pool, EXAMPLES, text, RIGHT, prompt=PROMPT) == [False, True]
     assert await outcomes(pool, EXAMPLES, RIGHT, prompt=f"{PROMPT}\n{text}") == [True]
 
 
+@in_one_loop
 async def test_the_program_fails_without_the_tool(pool: SandboxPool) -> None:
     assert await outcomes(pool, EXAMPLES, RIGHT, WRONG, prompt=PROMPT, functions=()) == ["NameError"] * 2
 
 
 @pytest.mark.slow  # sixty pairs, each with a process for each case
+@in_one_loop
 async def test_examples_decide_the_pairs_of_the_held_out_writer(pool: SandboxPool) -> None:
     wrong = []
     for item in written_code(Path(), 1):
@@ -306,17 +333,12 @@ def asking(check: str) -> str:
         ),
     ],
 )
-async def test_look_ups(pool: SandboxPool, check: str, right: str, wrong: str) -> None:
-    async with open_stores(EvidenceSettings()) as stores:
-        found = await outcomes(
-            pool,
-            check,
-            right,
-            wrong,
-            prompt=asking(check),
-            functions=functions_of(stores),
-            evidence=[LOANS, NOTES, STAFF, GRAPH],
-        )
+@in_one_loop
+async def test_look_ups(pool: SandboxPool, stores: Stores, check: str, right: str, wrong: str) -> None:
+    evidence = [LOANS, NOTES, STAFF, GRAPH]
+    found = await outcomes(
+        pool, check, right, wrong, prompt=asking(check), functions=functions_of(stores), evidence=evidence
+    )
     assert found == [True, False]
 
 
@@ -332,20 +354,20 @@ async def test_look_ups(pool: SandboxPool, check: str, right: str, wrong: str) -
         ("Lee, Ann Lee, amount?", called("tells", "Lee", "amount")),
     ],
 )
-async def test_copies_of_the_prompt_are_mended(pool: SandboxPool, prompt: str, check: str) -> None:
-    async with open_stores(EvidenceSettings()) as stores:
-        found = await outcomes(
-            pool, check, "10000", "250000", prompt=prompt, functions=functions_of(stores), evidence=[LOANS]
-        )
+@in_one_loop
+async def test_copies_of_the_prompt_are_mended(pool: SandboxPool, stores: Stores, prompt: str, check: str) -> None:
+    found = await outcomes(
+        pool, check, "10000", "250000", prompt=prompt, functions=functions_of(stores), evidence=[LOANS]
+    )
     assert found == [True, False]
 
 
-async def test_a_part_of_another_name_is_not_found(pool: SandboxPool) -> None:
+@in_one_loop
+async def test_a_part_of_another_name_is_not_found(pool: SandboxPool, stores: Stores) -> None:
     """The table has Ann Lee, but not the Ann of the prompt."""
-    async with open_stores(EvidenceSettings()) as stores:
-        check, functions = called("tells", "Ann", "amount"), functions_of(stores)
-        prompt = "What is the amount of Ann, and not of Bob?"
-        found = await outcomes(pool, check, "not stated", "10000", prompt=prompt, functions=functions, evidence=[LOANS])
+    check, functions = called("tells", "Ann", "amount"), functions_of(stores)
+    prompt = "What is the amount of Ann, and not of Bob?"
+    found = await outcomes(pool, check, "not stated", "10000", prompt=prompt, functions=functions, evidence=[LOANS])
     assert found == [True, False]
 
 
@@ -358,14 +380,14 @@ async def test_a_part_of_another_name_is_not_found(pool: SandboxPool) -> None:
         ("amount " * 50_000, "Bobby Tables"),
     ],
 )
+@in_one_loop
 async def test_a_thing_that_the_prompt_does_not_name_is_not_looked_up(
-    pool: SandboxPool, prompt: str, name: str
+    pool: SandboxPool, stores: Stores, prompt: str, name: str
 ) -> None:
-    async with open_stores(EvidenceSettings()) as stores:
-        check = called("tells", name, "amount")
-        found = await outcomes(
-            pool, check, "250000", "not stated", prompt=prompt, functions=functions_of(stores), evidence=[LOANS]
-        )
+    check = called("tells", name, "amount")
+    found = await outcomes(
+        pool, check, "250000", "not stated", prompt=prompt, functions=functions_of(stores), evidence=[LOANS]
+    )
     assert found == ["LookupError"] * 2
 
 
@@ -380,46 +402,64 @@ async def test_a_thing_that_the_prompt_does_not_name_is_not_looked_up(
         (called("tells", 'x"; DROP TABLE loans; --', 'x" FROM loans; --'), True, "LookupError"),
     ],
 )
+@in_one_loop
 async def test_what_no_store_tells_is_not_checked(
-    pool: SandboxPool, check: str, functions_are_given: bool, error: str
+    pool: SandboxPool, stores: Stores, check: str, functions_are_given: bool, error: str
 ) -> None:
-    async with open_stores(EvidenceSettings()) as stores:
-        functions = functions_of(stores) if functions_are_given else ()
-        found = await outcomes(pool, check, "1", "2", prompt=asking(check), functions=functions, evidence=[LOANS])
+    functions = functions_of(stores) if functions_are_given else ()
+    found = await outcomes(pool, check, "1", "2", prompt=asking(check), functions=functions, evidence=[LOANS])
     assert found == [error] * 2
+
+
+T = TypeVar("T")
+
+
+def some_of_each(items: Iterable[T], *, group: Callable[[T], object], most: int) -> list[T]:
+    """Return the first items of each group, at most `most`."""
+    num_of: Counter[object] = Counter()
+    found = []
+    for item in items:
+        num_of[group(item)] += 1
+        if num_of[group(item)] <= most:
+            found.append(item)
+    return found
 
 
 @pytest.mark.slow  # programs with queries, each query in a process of its own
 @pytest.mark.parametrize("source", ["worlds", "writer"])
-async def test_look_ups_solve_held_out_questions(pool: SandboxPool, source: str) -> None:
-    cases = [
-        (task.question, task.responses, {task.label}, checks_of_task(task), task.stores)
-        for task in islice(draw_tasks(seed="helpers", held_out=True), 30)
-    ]
-    if source == "writer":
+@in_one_loop
+async def test_look_ups_solve_held_out_questions(pool: SandboxPool, stores: Stores, source: str) -> None:
+    if source == "worlds":
+        tasks = islice(draw_tasks(seed="helpers", held_out=True), 30)
+        cases = [
+            (task.question, task.responses, {task.label}, checks_of_task(task), task.stores)
+            for task in some_of_each(tasks, group=lambda task: (task.kind, task.conflict), most=2)
+        ]
+    else:
+        items = islice(written_lookups(Path(), 1), 0, None, 6)
         cases = [
             (item.prompt, item.responses, item.right, (item.asked_call or "",), item.evidence)
-            for item in islice(written_lookups(Path(), 1), 0, None, 6)
+            for item in some_of_each(items, group=lambda item: item.group, most=5)
         ]
-    async with open_stores(EvidenceSettings()) as stores:
-        for prompt, responses, right, checks, evidence in cases:
-            for check in checks:
-                found = await outcomes(
-                    pool, check, *responses, prompt=prompt, functions=functions_of(stores), evidence=evidence
-                )
-                assert found == [place in right for place in range(2)], (prompt, responses, check, json.dumps(evidence))
+    assert len(cases) > 10
+    for prompt, responses, right, checks, evidence in cases:
+        for check in checks:
+            found = await outcomes(
+                pool, check, *responses, prompt=prompt, functions=functions_of(stores), evidence=evidence
+            )
+            assert found == [place in right for place in range(2)], (prompt, responses, check, json.dumps(evidence))
 
 
-async def test_whole_programs_call_the_tools(pool: SandboxPool) -> None:
+@in_one_loop
+async def test_whole_programs_call_the_tools(pool: SandboxPool, stores: Stores) -> None:
     prompt = f"{PROMPT}\nAnd what is the interest rate of Ann Lee?"
     responses = {"A": f"```python\n{RIGHT}```\nThe interest rate is 4.5 %.", "B": f"```python\n{WRONG}```\nIt is 7 %."}
     checks = [EXAMPLES, called("tells", "Ann Lee", "interest rate"), "words(r) < 2"]
     request = JudgeRequest.model_validate(
         {"mode": "pairwise", "prompt": prompt, "responses": [*responses.values()], "evidence": [LOANS]}
     )
-    async with open_stores(EvidenceSettings()) as stores:
-        offer = Offer(functions=(*FUNCTIONS, *functions_of(stores)), account=CallAccount(), request=request)
-        bound = {"prompt": prompt, "responses": responses}
-        result = await pool.run(program(checks, mode=Mode.PAIRWISE), bindings=bound, offer=offer)
+    offer = Offer(functions=(*FUNCTIONS, *functions_of(stores)), account=CallAccount(), request=request)
+    bound = {"prompt": prompt, "responses": responses}
+    result = await pool.run(program(checks, mode=Mode.PAIRWISE), bindings=bound, offer=offer)
     assert result.stdout.splitlines()[:2] == ["A 1 1 0", "B 0 0 0"], result
     assert result.stdout.splitlines()[-1] == 'CHECK {"A": 2, "B": 0}', result
