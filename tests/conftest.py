@@ -68,8 +68,9 @@ for part in ("connect", "read", "write", "pool"):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Processes of `pytest -n auto`: two more than there are cores, because many tests wait for other processes."""
-    return len(os.sched_getaffinity(0)) + 2
+    """Processes of `pytest -n auto`: one more than there are cores, because many tests wait for other processes. Each
+    collects all tests, which takes 20 s of processor time."""
+    return len(os.sched_getaffinity(0)) + 1
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -60,7 +60,8 @@ find_python() {
 
 # The tests of the engines compare with torch, which has no wheel for this Python everywhere.
 run_tests() {
-    "$ENVIRONMENT/venv/bin/python" -m pytest -m "not slow" --ignore tests/judge/engines tests/judge tests/server tests/harness "$@"
+    "$ENVIRONMENT/venv/bin/python" -m pytest -m "not slow" --ignore tests/judge/engines \
+        tests/judge tests/server tests/harness "$@"
 }
 
 if [ "${TIRJUDGE_NEWEST_PYTHON:-}" = none ]; then
@@ -78,7 +79,7 @@ if ! cmp -s pyproject.toml "$done_file"; then
     "$TOOLS/python" -m virtualenv --quiet --python "$python" "$ENVIRONMENT/venv"
     "$ENVIRONMENT/venv/bin/python" -m pip install --quiet --upgrade 'pip>=25.1'
     "$ENVIRONMENT/venv/bin/python" -m pip install --quiet --no-compile --group test --editable '.[server,bench]'
-    # Compiles the modules that the tests import, which each process of the tests would do otherwise.
+    # Compiles the modules that the tests import once, and not in each process of the tests.
     run_tests --collect-only >/dev/null || true
     cp pyproject.toml "$done_file"
 fi

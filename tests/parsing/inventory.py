@@ -460,6 +460,7 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge_sandbox.outcome:_BOX_BORDER": Case(_outcome, ODD | runs("| ", "+-", "\n|", "- \n")),
     "tirjudge_sandbox.packages:_BARE_MODULE": _OPERATOR,
     "tirjudge_sandbox.packages:_REQUIREMENT": _OPERATOR,
+    "tirjudge_sandbox.packages:_installed": _OPERATOR,
     "tirjudge_sandbox.packages:_normal": _OPERATOR,
     "tirjudge_sandbox.presets:_IMPORT": Case(
         imported,
