@@ -1,4 +1,4 @@
-"""A checkpoint with a real vocabulary behind the mini worker judges as it does in this process."""
+"""A checkpoint with a real vocabulary behind a worker judges as it does in this process."""
 
 from __future__ import annotations
 
