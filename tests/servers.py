@@ -51,6 +51,9 @@ START_S = 180.0
 END_S = 120.0
 """Maximum seconds that a process or a thread may take to end."""
 
+PIPE_BYTES = 1 << 20
+"""Size of the pipes of a process. No test reads them before the process ends, and a process whose pipe is full stops."""
+
 LABEL_PROBS = {"A": 0.8, "B": 0.2, "7": 0.9, "3": 0.1}
 """Label -> probability, as scripted engines return it by default."""
 
@@ -199,6 +202,7 @@ def run_command(
     process = subprocess.Popen(
         [*command, *arguments],
         text=True,
+        pipesize=PIPE_BYTES,
         env={**os.environ, "XDG_STATE_HOME": str(state), **(environment or {})},
         **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
     )

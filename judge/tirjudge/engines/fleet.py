@@ -18,10 +18,10 @@ import asyncio
 import itertools
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tirjudge.control_tokens import ControlTokens
 from tirjudge.engines.base import BaseEngine, EngineFacts, Tokenizer
@@ -169,7 +169,7 @@ class FleetEngine(BaseEngine):
 
         return await self._ask(turn, place=partial(self._place, session))
 
-    async def tokenize(self, request: Callable[[Tokenizer], Awaitable[T]]) -> T:
+    async def tokenize(self, request: Callable[[Tokenizer], Coroutine[Any, Any, T]]) -> T:
         """Run a request on the tokenizer of one worker, chosen round-robin. Raises the same errors as `generate`."""
 
         def tokens(worker: EngineWorker) -> Awaitable[T]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from tirjudge.concurrency import background
 from tirjudge.engines.base import Engine
 from tirjudge.engines.vllm import ServedModel
 from tirjudge.errors import CheckpointError, EngineUnavailable
@@ -104,25 +105,23 @@ class EngineWorker(Worker):
         """
         return await in_time(self._identify(), url=self.url)
 
-    async def ask(self, request: Awaitable[T]) -> T:
+    async def ask(self, request: Coroutine[Any, Any, T]) -> T:
         """Await a request to the worker, which `give_up` can cancel. Errors of the request are raised unchanged.
 
         Raises:
             EngineUnavailable: the request was cancelled by `give_up`.
         """
-        asking = asyncio.ensure_future(request)
-        self.asked.add(asking)
-        try:
-            await asyncio.wait([asking])
-        finally:
-            self.asked.discard(asking)
-            if not asking.done():  # the caller was cancelled
-                await cancelled(asking)
+        async with background(request) as asking:
+            self.asked.add(asking)
+            try:
+                await asyncio.wait([asking])
+            finally:
+                self.asked.discard(asking)
         if asking.cancelled():
             raise EngineUnavailable(f"{self.url}: {self.problem}")
         return asking.result()
 
-    async def ask_turn(self, turn: Awaitable[T]) -> T:
+    async def ask_turn(self, turn: Coroutine[Any, Any, T]) -> T:
         """Like `ask`, for a turn: also update the counters of turns."""
         self.num_running += 1
         self.num_turns += 1

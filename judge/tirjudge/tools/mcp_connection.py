@@ -20,6 +20,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import CONNECTION_CLOSED, REQUEST_TIMEOUT, CallToolResult, Tool
 from pydantic import ValidationError
 
+from tirjudge.concurrency import background
 from tirjudge.errors import ToolUnavailable
 from tirjudge.tools.credentials import Credentials
 from tirjudge.tools.functions import ToolError
@@ -94,13 +95,9 @@ class _Session:
         """
         if self.client is None:
             return None
-        call = asyncio.ensure_future(self.client.call_tool(tool, dict(arguments), read_timeout_seconds=seconds))
-        try:
+        calling = self.client.call_tool(tool, dict(arguments), read_timeout_seconds=seconds)
+        async with background(calling) as call:
             await asyncio.wait({call, self._task}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not call.done():
-                call.cancel()
-                await asyncio.wait({call})
         if call.cancelled() or (call.exception() is not None and self._task.done()):
             return None
         return call.result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -230,6 +231,26 @@ async def test_a_cancelled_caller_cancels_the_turn() -> None:
             await turn
         assert [(worker.num_running, worker.asked) for worker in rig.fleet.workers] == [(0, set()), (0, set())]
         assert rig.in_use() == ["a", "b"]
+
+
+async def test_the_error_of_a_turn_is_not_logged_if_its_caller_is_cancelled_at_the_same_time() -> None:
+    unread: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: unread.append(context["message"]))
+
+    async def fail() -> None:
+        raise EngineUnavailable("a: it died")
+
+    async with started("a") as rig:
+        worker = rig.fleet.workers[0]
+        caller = asyncio.create_task(worker.ask(fail()))
+        while not any(asked.done() for asked in worker.asked):
+            await asyncio.sleep(0)
+        caller.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await caller
+    del caller
+    gc.collect()
+    assert unread == []
 
 
 async def test_turns_of_an_unresponsive_worker_move_to_another() -> None:
