@@ -29,7 +29,7 @@ _store: Any = None
 
 def load(settings: Mapping[str, Any]) -> None:
     """Open the store of the settings, or import the libraries only. A store may have a method `prepare` for what its queries
-    share.
+    share, and a module a function `prepare` for what the stores share that queries open.
 
     Args:
         settings: `imports`, names of modules to import; and `store`: None or the `kind`, the `files` (`name`, `format`,
@@ -40,7 +40,9 @@ def load(settings: Mapping[str, Any]) -> None:
     """
     global _store
     for name in settings.get("imports", ()):
-        importlib.import_module(name)
+        module = importlib.import_module(name)
+        if hasattr(module, "prepare"):
+            module.prepare()
     if settings.get("store") is not None:
         store = dict(settings["store"])
         store["files"] = [{**each, "data": _read(each)} for each in store["files"]]

@@ -15,6 +15,7 @@ import json
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import compress
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -66,11 +67,7 @@ class Table:
             "SELECT table_name FROM information_schema.tables WHERE table_schema = 'main' ORDER BY ALL"
         ).fetchall()
         for (name,) in tables:
-            columns = self._connection.execute(
-                "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = ? "
-                "ORDER BY ordinal_position",
-                [name],
-            ).fetchall()
+            columns = _columns(self._connection, name)
             (rows,) = self._connection.execute(f"SELECT count(*) FROM {quoted(name)}").fetchone()
             num_rows += rows
             shown = ", ".join(f"{self._shown(column)} {kind}" for column, kind in columns[:_SHOWN_COLUMNS])
@@ -112,6 +109,38 @@ class Table:
         return [dict(zip(names, row, strict=True)) for row in rows]
 
 
+_prepared: list[Any] = []
+"""An empty database, for the next store of this process."""
+
+
+def prepare() -> None:
+    """Open an empty database, and read its catalog once, which creates the views of the catalog. Processes that are forked
+    from this one need neither."""
+    connection = _connect()
+    _columns(connection, "")
+    connection.execute("SELECT count(*) FROM duckdb_memory()").fetchall()
+    _prepared.append(connection)
+
+
+def _connect() -> Any:
+    """Open an empty database."""
+    config: dict[str, Any] = {"threads": 1, "async_threads": 0, "autoinstall_known_extensions": False}
+    connection = duckdb.connect(":memory:", config=config)
+    connection.execute("SET enable_progress_bar=false")
+    # Only attached databases are compressed. Filters and groups then take about a third of the time.
+    connection.execute("ATTACH ':memory:' AS evidence (COMPRESS)")
+    connection.execute("USE evidence")
+    return connection
+
+
+def _columns(connection: Any, table: str) -> list[tuple[str, str]]:
+    """Return the columns of a table with their types, in order."""
+    return connection.execute(
+        "SELECT column_name, data_type FROM information_schema.columns WHERE table_name = ? ORDER BY ordinal_position",
+        [table],
+    ).fetchall()
+
+
 def open_store(files: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> Table:
     """Load each file into a table of its name, and each table and view of a SQLite file under its own name.
 
@@ -122,14 +151,10 @@ def open_store(files: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) 
     Raises:
         ValueError: an unknown format, two tables of the same name, or a file that cannot be read.
     """
-    config: dict[str, Any] = {"threads": 1, "async_threads": 0, "autoinstall_known_extensions": False}
+    connection = _prepared.pop() if _prepared else _connect()
     if settings.get("is_limited"):
-        config |= {"memory_limit": f"{QUERY_MEMORY_MB}MiB", "temp_directory": ""}
-    connection = duckdb.connect(":memory:", config=config)
-    connection.execute("SET enable_progress_bar=false")
-    # Only attached databases are compressed. Filters and groups then take about a third of the time.
-    connection.execute("ATTACH ':memory:' AS evidence (COMPRESS)")
-    connection.execute("USE evidence")
+        connection.execute(f"SET memory_limit='{QUERY_MEMORY_MB}MiB'")
+        connection.execute("SET temp_directory=''")
     loaded: set[str] = set()
     for file in files:
         _load(connection, file, loaded=loaded)
@@ -172,9 +197,7 @@ def _load(connection: Any, file: Mapping[str, Any], *, loaded: set[str]) -> None
         except duckdb.Error as error:
             problem = (_ragged(data) if format == "csv" else None) or _message(error, hidden=copy.name)
             raise ValueError(f"{name}: not readable as {format}: {problem}") from None
-    if format == "csv":
-        _recognize_booleans(connection, table)
-    _make_times_utc(connection, table)
+    _recognize_types(connection, table, booleans=format == "csv")
 
 
 def _add(table: str, loaded: set[str], *, file: str) -> None:
@@ -232,26 +255,22 @@ def _ragged(data: bytes) -> str | None:
     )
 
 
-def _recognize_booleans(connection: Any, table: str) -> None:
-    """Change columns of text to BOOLEAN if all values are true or false."""
-    columns = connection.execute(
-        "SELECT column_name FROM information_schema.columns WHERE table_name = ? AND data_type = 'VARCHAR'", [table]
-    ).fetchall()
-    for (column,) in columns:
-        (are_booleans,) = connection.execute(
-            f"SELECT bool_and(lower({quoted(column)}) IN ('true', 'false')) FROM {quoted(table)}"
-        ).fetchone()
-        if are_booleans:
-            connection.execute(f"ALTER TABLE {quoted(table)} ALTER {quoted(column)} TYPE BOOLEAN")
+def _recognize_types(connection: Any, table: str, *, booleans: bool) -> None:
+    """Change columns of times with a time zone, which Python reads only with another package, to times in UTC.
 
-
-def _make_times_utc(connection: Any, table: str) -> None:
-    """Change columns of times with a time zone, which Python reads only with another package, to times in UTC."""
-    columns = connection.execute(
-        "SELECT column_name FROM information_schema.columns WHERE table_name = ? AND data_type = ?", [table, _ZONED]
-    ).fetchall()
-    for (column,) in columns:
-        name = quoted(column)
+    Args:
+        connection: the database.
+        table: name of the table.
+        booleans: whether to also change columns of text to BOOLEAN if all values are true or false.
+    """
+    columns = _columns(connection, table)
+    texts = [quoted(name) for name, kind in columns if booleans and kind == "VARCHAR"]
+    if texts:
+        tests = ", ".join(f"bool_and(lower({name}) IN ('true', 'false'))" for name in texts)
+        found = connection.execute(f"SELECT {tests} FROM {quoted(table)}").fetchone()
+        for name in compress(texts, found):
+            connection.execute(f"ALTER TABLE {quoted(table)} ALTER {name} TYPE BOOLEAN")
+    for name in (quoted(name) for name, kind in columns if kind == _ZONED):
         connection.execute(f"ALTER TABLE {quoted(table)} ALTER {name} TYPE TIMESTAMP USING timezone('UTC', {name})")
 
 
