@@ -243,8 +243,11 @@ async def test_the_error_of_a_turn_is_not_logged_if_its_caller_is_cancelled_at_t
     async with started("a") as rig:
         worker = rig.fleet.workers[0]
         caller = asyncio.create_task(worker.ask(fail()))
-        while not any(asked.done() for asked in worker.asked):
+        for _ in range(9):  # until the turn has failed and its caller has not seen it
+            if any(asked.done() for asked in worker.asked):
+                break
             await asyncio.sleep(0)
+        assert worker.asked
         caller.cancel()
         with pytest.raises(asyncio.CancelledError):
             await caller
