@@ -21,7 +21,7 @@ from random import Random
 from tirjudge_training.instructions.number_words import number_word
 from tirjudge_training.instructions.written import WRITERS, lines_of, normalized
 
-TRAINING_PROBLEM_WRITERS = ("rex", "sol", "tia")
+TRAINING_PROBLEM_WRITERS = ("rex", "sol", "tia", "wim")
 HELD_OUT_PROBLEM_WRITERS = ("uli",)
 """Writer whose problems are for evaluation only."""
 
