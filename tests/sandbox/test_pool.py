@@ -189,11 +189,16 @@ async def test_a_dead_fork_server_is_restarted(level, family):
 
 
 @pytest.mark.on_host
-async def test_a_program_lost_with_its_fork_server_is_a_sandbox_failure(level, family):
+async def test_a_program_lost_with_its_fork_server_is_a_sandbox_failure(level, at_rest):
     async with SandboxPool(slots=1, limits=PATIENT, level=level) as pool:
+        processes = await at_rest(slots=1)
+        _, waiting = slot_of(processes)
+        program = psutil.Process(waiting)
+        used_s = program.cpu_times().user
         task = asyncio.create_task(pool.run(SPIN))
-        await until_busy(pool)
-        os.kill(fork_server_of(family()), signal.SIGKILL)
+        # A program whose slot dies before it has read the job is run again.
+        await until(lambda: program.cpu_times().user > used_s + 0.1)
+        os.kill(fork_server_of(processes), signal.SIGKILL)
         with pytest.raises(SandboxUnavailable, match="the program was lost"):
             await task
         assert (await pool.run("print('next')")).stdout == "next\n"
