@@ -1,4 +1,4 @@
-"""Measure stores of evidence: a graph of 64,000 triples and a table of 1,000,000 rows.
+"""Measure stores of evidence: a graph of 64,000 triples, a table of 1,000,000 rows, and a small table that a request brings.
 
     python -m benchmarks.evidence_stores --out benchmarks/results/evidence_stores.json
 
@@ -6,7 +6,8 @@ The contents are generated from a seed. For each store: the time from its files 
 later queries of each kind (point, filter, group-by). They alternate with an empty query of the same store and with an
 empty program of a plain sandbox, so that `over_plain`, the ratio of the medians, depends less on the load of the machine.
 `pause_s` is the time between queries: a model thinks meanwhile, and the store prepares a process for the next query. Then
-1,000 queries run without a pause, and the resources of this process and of all its descendants are compared.
+1,000 queries run without a pause, and the resources of this process and of all its descendants are compared. The table that a
+request brings (`attached`) has two files and 200 rows, and each query opens it.
 
 `own_memory_mb` is the proportional set size: a page that processes share counts for each only in part.
 """
@@ -28,7 +29,8 @@ import psutil
 import typer
 
 from benchmarks.reporting import Out, report
-from tirjudge_evidence.stores import EvidenceStore, StoreSettings, open_store
+from tirjudge.types import AttachedStore
+from tirjudge_evidence.stores import EvidenceStore, LazyPools, StoreSettings, open_attached, open_store
 from tirjudge_sandbox import SandboxPool
 
 NUM_TRIPLES_OF_A_LOAN = 8
@@ -123,13 +125,47 @@ async def measure(
             for name, query in {"empty": _EMPTY[settings.kind], **queries}.items():
                 times[name].append(await _timed(store, *query))
                 await asyncio.sleep(pause_s)
-        plain_s = statistics.median(times["plain_program"])
-        for name, each in times.items():
-            found[name] = _percentiles(each) | {"over_plain": round(statistics.median(each) / plain_s, 2)}
+        found |= _over_plain(times)
         of_store = [process for process in _descendants() if process.pid not in before]
         found["processes"] = _memory_of(of_store)
         found["judgments"] = await _grown(store, queries=[*queries.values()], number=judgments)
     return found
+
+
+async def measure_attached(*, rounds: int, pause_s: float, seed: int) -> dict[str, Any]:
+    """Return the figures of a small table that a request brings, which each query opens."""
+    draw = random.Random(seed)
+    loans = "".join(f"{n},name {n},{draw.randrange(5_000_000) / 100},b{n % 10}\n" for n in range(190))
+    branches = "".join(f"b{number},manager {number}\n" for number in range(10))
+    files = [
+        {"name": "loans.csv", "format": "csv", "text": f"id,name,amount,branch\n{loans}"},
+        {"name": "branches.csv", "format": "csv", "text": f"branch,manager\n{branches}"},
+    ]
+    given = AttachedStore.model_validate({"name": "loans", "kind": "table", "files": files})
+    query = "SELECT manager FROM loans JOIN branches USING (branch) WHERE id = 17"
+    times: dict[str, list[float]] = {"plain_program": [], "join": []}
+    pools = LazyPools()
+    try:
+        store = await open_attached(given, pools=pools)
+        async with SandboxPool(slots=1) as plain:
+            for _ in range(rounds):
+                start = time.perf_counter()
+                await plain.run("pass", bindings={})
+                times["plain_program"].append(time.perf_counter() - start)
+                await asyncio.sleep(pause_s)
+                times["join"].append(await _timed(store, "sql", {"query": query}))
+                await asyncio.sleep(pause_s)
+    finally:
+        await pools.close()
+    return _over_plain(times)
+
+
+def _over_plain(times: Mapping[str, list[float]]) -> dict[str, dict[str, float]]:
+    plain_s = statistics.median(times["plain_program"])
+    return {
+        name: _percentiles(each) | {"over_plain": round(statistics.median(each) / plain_s, 2)}
+        for name, each in times.items()
+    }
 
 
 async def _timed(store: EvidenceStore, operation: str, arguments: Mapping[str, Any]) -> float:
@@ -223,6 +259,7 @@ def main(
             found[settings.kind] = asyncio.run(
                 measure(settings, folder=folder, rounds=rounds, judgments=judgments, pause_s=pause_s)
             )
+    found["attached"] = asyncio.run(measure_attached(rounds=rounds, pause_s=pause_s, seed=seed))
     report(found, out)
 
 
