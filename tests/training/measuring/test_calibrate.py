@@ -60,6 +60,17 @@ def test_verdicts_of_improbable_programs_lose_confidence_and_are_not_checked(wei
     assert 0.02 < fitted.share_checked < 0.6
 
 
+def test_an_improbable_program_lowers_the_confidence_though_all_items_are_right() -> None:
+    items = [
+        RawJudgment(chances=(0.99, 0.01), right=0, program_probability=probability, is_checked=True)
+        for probability in (0.4, 0.9) * 20
+    ]
+    fitted = fitted_calibration(items)
+    assert fitted.program_weight == 0.125
+    assert fitted.loss_after > fitted.loss_before
+    assert fitted.checked_from == pytest.approx(0.4**0.125, abs=0.001)
+
+
 def test_the_loss_is_that_of_the_labels_that_the_judge_would_report() -> None:
     logprobs = {"A": math.log(0.2), "B": math.log(0.7)}
     item = RawJudgment(chances=(0.2, 0.7), right=0, program_probability=0.25, is_checked=False)

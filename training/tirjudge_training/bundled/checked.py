@@ -30,6 +30,7 @@ from tirjudge_training.instructions.helpers import SOURCES, TOOL_SOURCES
 from tirjudge_training.instructions.notation import FORMS, LENGTHS, SYMBOLS, Check
 from tirjudge_training.instructions.passages import draw_passage, draw_question
 from tirjudge_training.instructions.programs import COMPARE, END_OF_CHECKS, SCORE, START, program
+from tirjudge_training.instructions.regex_requests import draw_regex_request
 from tirjudge_training.instructions.tool_prompts import EXAMPLES, draw_code, draw_lookup, draw_question_of_task
 from tirjudge_training.instructions.word_problems import draw_word_problem
 from tirjudge_training.instructions.written import TRAINING_WRITERS
@@ -71,6 +72,8 @@ class CheckedShares:
     """Share of questions that stores answer. A fifth of them are about generated worlds."""
     code: float = 0.08
     """Share of requests for code, most of them with examples."""
+    regexes: float = 0.08
+    """Share of requests for a regular expression, most of them with examples."""
     toolless: float = 0.02
     """Share without tools."""
     passage: float = 0.06
@@ -322,6 +325,9 @@ def _prompt(rng: Random, *, shares: CheckedShares) -> tuple[str, tuple[str, ...]
     kind -= shares.lookups
     if kind < shares.code:
         return draw_code(rng, composer)
+    kind -= shares.code
+    if kind < shares.regexes:
+        return draw_regex_request(rng, composer)
     asked = composer.draw(rng, num_sentences=rng.choices((1, 2, 3, 4, 5), (30, 30, 22, 12, 6))[0])
     text = asked.text
     if rng.random() < shares.passage:

@@ -283,9 +283,13 @@ def answer(r, x):
     return final(r) is not None and abs(final(r) - x) < 0.01
 
 def regex(r):
-    x = re.findall(r"(?s)```\w*\n(.+?)```", r) or re.findall(r"`([^`\n]+)`", r)
-    x = x or re.findall(r"(?<!\S)\^\S+\$", r) or ["" if re.search(r"[A-Za-z]\W? [A-Za-z]+ [A-Za-z]", r) else r]
-    x = re.sub(r"^/(.+)/[a-z]*$|^[rR]?([\"'])(.+)\2$", r"\1\3", x[0].strip())
+    x = re.findall(r"(?s)```\w*\n(.+?)```", r) or re.findall(r"`([^`\n]+)`", r) or re.findall(r"(?<!\S)\^\S+\$", r)
+    p = re.compile(r"[A-Za-z]\W? [A-Za-z]+ [A-Za-z]")
+    x = x or [y for y in r.split("\n") if re.search(r"[\\^{|\]]|\)[*+?]", y) and not p.search(y)]
+    x = x or ["" if p.search(r) else r]
+    x = next((y for y in x if re.search(r"[\\\[\]^$*+?(){}|]", y)), x[0]).strip()[:2001]
+    y = re.search(r"(?m)(?:\b[rR]|= ?)(?:\"([^\"\n]+)\"|'([^'\n]+)')|= ?/(.+)/[a-z]*;?$", x)
+    x = next(filter(None, y.groups())) if y else re.sub(r"^/(.+)/[a-z]*$|^([\"'])(.+)\2$", r"\1\3", x)
     if len(x) > 2000 or "\n" in x or not re.search(r"[\\\[\]^$*+?(){}|.]", x):
         return None
     try:

@@ -43,6 +43,8 @@ HELD_OUT_WRITERS = ("dov",)
 """Writers whose texts are for evaluation only."""
 HELD_OUT_REGEX_WRITERS = ("uli",)
 """Writer of sentences about regular expressions, for evaluation only."""
+ANSWERED_REGEX_WRITER = "una"
+"""Writer of requests for a regular expression with a right and a wrong answer, for evaluation only."""
 
 _SLOT = re.compile(r"\{(\w+)\}")
 

@@ -39,8 +39,9 @@ MIN_SHARPNESS, MAX_SHARPNESS, NUM_STEPS = 0.05, 1.0, 40
 """Range of 1 / temperature, and number of steps of the search. A temperature below 1 would make guesses more confident: the
 items all have an instruction that can be checked, so they do not show what guesses are worth."""
 
-PROGRAM_WEIGHTS = (0.0, 0.125, 0.25, 0.375, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
-"""Values of `program_weight` that are tried."""
+PROGRAM_WEIGHTS = (0.125, 0.25, 0.375, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
+"""Values of `program_weight` that are tried. Not 0, because a judge that reads nearly all prompts of the items as it should
+may misread others, and then its programs are less probable."""
 
 CHECKED_ACCURACY = 0.97
 """Accuracy that the checked verdicts of the items must reach."""

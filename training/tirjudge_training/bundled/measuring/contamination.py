@@ -18,6 +18,7 @@ from tirjudge_training.bundled.measuring.rows import read_benchmark
 from tirjudge_training.bundled.problems import problem_texts
 from tirjudge_training.data.decontamination import NUM_WORDS, index_of
 from tirjudge_training.instructions import passages, word_problems
+from tirjudge_training.instructions.regex_requests import TRAINING_REGEX_WRITERS, regex_requests
 from tirjudge_training.instructions.tool_prompts import TRAINING_TOOL_WRITERS, tool_texts
 from tirjudge_training.instructions.written import TRAINING_WRITERS, written_by
 
@@ -94,6 +95,8 @@ def training_texts() -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "look-ups", tuple(one.text for one in tools.lookups)
     yield "code", tuple(text for _, text in tools.code)
     yield "facts of look-ups", tools.facts
+    requests = regex_requests(TRAINING_REGEX_WRITERS)
+    yield "requests for regular expressions", tuple(one.text for one in requests)
     stories = word_problems.word_problems(word_problems.TRAINING_PROBLEM_WRITERS)
     yield "word problems", (*(one.text for one in stories), *word_problems.CLOSINGS)
     yield "problems", tuple(dict.fromkeys(text for texts in problem_texts().values() for text in texts))

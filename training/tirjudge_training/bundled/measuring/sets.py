@@ -18,6 +18,7 @@ from tirjudge_training.bundled.measuring.items import (
     whole_prompts,
 )
 from tirjudge_training.bundled.measuring.tool_items import (
+    answered_regexes,
     benchmark_code,
     near_misses,
     worlds,
@@ -97,6 +98,13 @@ SETS: tuple[MeasuredSet, ...] = (
         kind="best",
         targets={"accuracy_checked": 0.96},
         draw=written_regexes,
+    ),
+    MeasuredSet(
+        name="answered-regexes",
+        title="another held-out writer, requests for a regular expression with right and wrong answers of this writer",
+        kind="best",
+        targets={"accuracy_checked": 0.96},
+        draw=answered_regexes,
     ),
     MeasuredSet(
         name="worlds",

@@ -31,7 +31,13 @@ from tirjudge_training.instructions.tool_prompts import (
     tool_texts,
 )
 from tirjudge_training.instructions.word_problems import HELD_OUT_PROBLEM_WRITERS, filled_problem, word_problems
-from tirjudge_training.instructions.written import HELD_OUT_REGEX_WRITERS, HELD_OUT_WRITERS, WRITERS, written_by
+from tirjudge_training.instructions.written import (
+    ANSWERED_REGEX_WRITER,
+    HELD_OUT_REGEX_WRITERS,
+    HELD_OUT_WRITERS,
+    WRITERS,
+    written_by,
+)
 
 NUM_WORLDS = 300
 """Number of questions about generated worlds."""
@@ -112,6 +118,16 @@ def written_regexes(folder: Path, seed: int) -> Iterator[MeasuredItem]:
         if all(answers):
             group = " and ".join(dict.fromkeys(check.name for check in filled.checks))
             yield _pair(f"written-regex:{number}", group, filled.text, *map(str, answers), rng=rng)
+
+
+def answered_regexes(folder: Path, seed: int) -> Iterator[MeasuredItem]:
+    """Yield requests for a regular expression with the right and the wrong answer that their writer gave."""
+    text = (WRITERS / ANSWERED_REGEX_WRITER / "regexes.jsonl").read_text(encoding="utf-8")
+    for number, line in enumerate(text.splitlines()):
+        one = json.loads(line)
+        group = " and ".join(name for name in ("matches", "no_match") if one[name])
+        rng = Random(f"answered-regexes/{seed}/{number}")
+        yield _pair(f"answered-regex:{number}", group, one["prompt"], one["right"], one["wrong"], rng=rng)
 
 
 # Look-ups -----------------------------------------------------------------------------------------------------------------
