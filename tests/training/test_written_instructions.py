@@ -426,6 +426,8 @@ def test_texts_may_be_alternatives_or_marks(expression: str, passes: str, fails:
             "So it is two pairs of digits:\n\n\\d\\d:\\d\\d",
             "So it is two pairs of digits:\n\n\\d\\d",
         ),
+        ('matches(r, "x=5/7/")', r"`\w=\d/\d/`", r"`\w=\d/`"),
+        ("is_regex(r)", '`<a href="[^"]+">`', '`<a href="[^"+">`'),
         ('matches(r, "/a/b")', r"^(/[a-z]+/)?b$|^/a/b$", r"^(/[a-z]+/)$"),
         ('matches(r, "AB-1234")', r"/^[A-Z]{2}-\d{4}$/", r"^[A-Z]{3}-\d{4}$"),
         ('matches(r, "AB-1234", "C-1")', r"[A-Z]+-\d+", r"[A-Z]{2}-\d+"),

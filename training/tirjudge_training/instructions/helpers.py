@@ -288,7 +288,7 @@ def regex(r):
     x = x or [y for y in r.split("\n") if re.search(r"[\\^{|\]]|\)[*+?]", y) and not p.search(y)]
     x = x or ["" if p.search(r) else r]
     x = next((y for y in x if re.search(r"[\\\[\]^$*+?(){}|]", y)), x[0]).strip()[:2001]
-    y = re.search(r"(?m)(?:\b[rR]|= ?)(?:\"([^\"\n]+)\"|'([^'\n]+)')|= ?/(.+)/[a-z]*;?$", x)
+    y = re.search(r"(?m)(?:\b[rR]|^[\w ]+ = |pattern=)(?:\"([^\"\n]+)\"|'([^'\n]+)')|^[\w ]+ = /(.+)/[a-z]*;?$", x)
     x = next(filter(None, y.groups())) if y else re.sub(r"^/(.+)/[a-z]*$|^([\"'])(.+)\2$", r"\1\3", x)
     if len(x) > 2000 or "\n" in x or not re.search(r"[\\\[\]^$*+?(){}|.]", x):
         return None
