@@ -6,6 +6,7 @@ A test module per engine imports these tests and defines the fixture `engine`.
 from __future__ import annotations
 
 import asyncio
+from itertools import product
 
 import pytest
 
@@ -109,13 +110,18 @@ async def test_a_token_that_extends_past_the_stop_string_is_split(engine: Engine
 
 
 async def test_characters_of_several_tokens_are_decoded(engine: Engine, oracle: EmbeddedEngine):
-    letter = next(letter for letter in "éжα数" if len(oracle.tokenizer.encode_now(letter)) == 2)
-    ids = oracle.tokenizer.encode_now(letter)
-    sampling = Sampling(max_tokens=300, temperature=2.0, seed=1, allowed_token_ids=tuple(ids), stop=(letter,))
-    completion = await engine.generate([65, 66], sampling=sampling, session="utf-8")
-    assert completion.text == oracle.tokenizer.decode(completion.token_ids)
-    assert completion.text.endswith(letter)
-    assert (completion.stop, completion.num_appended) == (letter, 0)
+    """The bundled judge copies, so after a repeated letter it often writes the two tokens of this letter."""
+    encode = oracle.tokenizer.encode_now
+    letters = [letter for letter in "èüñöжα" if len(encode(letter)) == 2]
+    for letter, seed in product(letters, range(20)):
+        ids = tuple(encode(letter))
+        sampling = Sampling(max_tokens=2, temperature=2.0, seed=seed, allowed_token_ids=ids, stop=(letter,))
+        prompt = [65, 66, *ids * 4]
+        completion = await engine.generate(prompt, sampling=sampling, session=f"utf-8 {ids[0]} {seed}")
+        if completion.token_ids == ids:
+            assert (completion.text, completion.stop, completion.num_appended) == (letter, letter, 0)
+            return
+    pytest.fail(f"no sample has the tokens of one of {letters} in turn")
 
 
 @pytest.mark.slow
