@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 
 from tirjudge.alternatives import label_logprobs
+from tirjudge.basis import basis_of
 from tirjudge.deadline import NEVER, Deadline, until
 from tirjudge.engines.base import Engine, Tokenizer
 from tirjudge.errors import PromptTooLong
@@ -97,7 +98,7 @@ async def run_rollout(prompt_ids: Sequence[int], spec: RolloutSpec) -> Rollout:
     )
     reading = _read_verdict(rollout, spec, unclosed=tags.ending if running.thinking is Thinking.OPEN else "")
     read = await until(spec.deadline.reads_until, reading) or replace(rollout, stop_reason=StopReason.DEADLINE)
-    return _calibrated(read, profile)
+    return _calibrated(read, profile, mode=spec.mode)
 
 
 class _Rollout:
@@ -240,15 +241,19 @@ def _without_end_of_turn(completion: Completion, *, eos_token_ids: frozenset[int
     return replace(completion, token_ids=ids[:-1], logprobs=completion.logprobs[:-1])
 
 
-def _calibrated(rollout: Rollout, profile: Profile) -> Rollout:
+def _calibrated(rollout: Rollout, profile: Profile, *, mode: Mode) -> Rollout:
     """Return the rollout with calibrated label probabilities, and with whether the model was sure of its programs."""
     probability, weight = rollout.program_probability, 1.0
     if profile.program_weight is not None and probability is not None:
         weight = probability**profile.program_weight
     logprobs = tempered(rollout.label_logprobs, temperature=profile.label_temperature)
-    return replace(
+    calibrated = replace(
         rollout, label_logprobs=mixed_with_even(logprobs, weight=weight), is_unsure=weight < profile.checked_from
     )
+    if profile.unchecked_weight == 1 or basis_of(calibrated, mode=mode) == "checked":
+        return calibrated
+    even = mixed_with_even(calibrated.label_logprobs, weight=profile.unchecked_weight)
+    return replace(calibrated, label_logprobs=even)
 
 
 def _found(turns: Sequence[Turn], spec: RolloutSpec) -> FoundVerdict | None:

@@ -70,6 +70,9 @@ class Profile(BaseModel):
     rest. None: p is not read. Fitted like `label_temperature`."""
     checked_from: float = Field(default=0.0, ge=0.0, le=1.0)
     """Minimum of p ** program_weight for a verdict to be `checked`. 0: every verdict that a program implies."""
+    unchecked_weight: float = Field(default=1.0, gt=0.0, le=1.0)
+    """Weight of the label probabilities of a verdict that is not `checked`; even probabilities have the rest. Fitted like
+    `label_temperature`. 1: as the model gives them."""
     top_p: float | None = Field(default=None, gt=0.0, le=1.0)
     """Nucleus sampling mass of a turn whose temperature is not 0. None: that of the format, otherwise 1."""
     format: str | None = None
@@ -171,6 +174,8 @@ class Profile(BaseModel):
             del values["program_weight"]
         if not self.checked_from:
             del values["checked_from"]
+        if self.unchecked_weight == Profile.model_fields["unchecked_weight"].default:
+            del values["unchecked_weight"]
         format, sha256 = values.pop("format"), values.pop("format_sha256")
         return {
             **values,

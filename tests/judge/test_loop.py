@@ -153,6 +153,18 @@ async def test_the_probability_of_programs_lowers_the_confidence_if_the_profile_
     assert not (await judged(Profile(program_weight=0.01, checked_from=weight - 0.01))).is_unsure
 
 
+@pytest.mark.parametrize(
+    ("line", "share"), [('CHECK {"A": 1, "B": 2}', 1.0), ('CHECK {"A": 2, "B": 2}', 0.25), ("1", 0.25)]
+)
+async def test_a_verdict_that_no_check_implies_has_less_weight_if_the_profile_says_so(line: str, share: float) -> None:
+    engine = script(PROGRAM, "<preference>B</preference>", a=0.1, b=0.7)
+    rollout = await roll(engine, printed(line), profile=Profile(unchecked_weight=0.25))
+    assert rollout.label == "B"
+    assert {k: math.exp(v) for k, v in rollout.label_logprobs.items()} == pytest.approx(
+        {"A": share * 0.1 + (1 - share) * 0.4, "B": share * 0.7 + (1 - share) * 0.4}
+    )
+
+
 async def test_a_rollout_without_a_verdict_is_forced_to_the_more_probable_label() -> None:
     rollout = await roll(script("I cannot say.", a=0.2, b=0.6))
     assert rollout.stop_reason is StopReason.NO_VERDICT

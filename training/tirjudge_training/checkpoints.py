@@ -120,7 +120,7 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-UNCALIBRATED = {"label_temperature": 1.0, "program_weight": None, "checked_from": 0.0}
+UNCALIBRATED = {"label_temperature": 1.0, "program_weight": None, "checked_from": 0.0, "unchecked_weight": 1.0}
 """Fields of the profile of a judge whose probabilities are not calibrated."""
 
 

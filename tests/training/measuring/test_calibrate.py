@@ -34,7 +34,7 @@ def test_the_temperature_that_spoiled_the_probabilities_is_found(temperature: fl
         items.append(RawJudgment(chances=chances, right=right, program_probability=None, is_checked=False))
     fitted = fitted_calibration(items)
     assert fitted.label_temperature == pytest.approx(fitted_to, rel=0.1)
-    assert fitted.loss_after <= fitted.loss_before
+    assert fitted.loss_after <= fitted.loss_before or temperature <= 1  # unchecked verdicts lose confidence, too
     assert (fitted.share_checked, fitted.accuracy_checked) == (0, None)
 
 
@@ -76,12 +76,24 @@ def test_the_loss_is_that_of_the_labels_that_the_judge_would_report() -> None:
     item = RawJudgment(chances=(0.2, 0.7), right=0, program_probability=0.25, is_checked=False)
     fitted = fitted_calibration([item])
     assert fitted.loss_before == pytest.approx(-logprobs["A"])
-    reported = mixed_with_even(
-        tempered(logprobs, temperature=fitted.label_temperature), weight=0.25**fitted.program_weight
-    )
+    weight = fitted.unchecked_weight * 0.25**fitted.program_weight
+    reported = mixed_with_even(tempered(logprobs, temperature=fitted.label_temperature), weight=weight)
     assert fitted.loss_after == pytest.approx(-reported["A"])
     assert fitted.label_temperature > 1
     assert fitted.program_weight > 0
+
+
+@pytest.mark.parametrize(("accuracy", "fitted_to"), [(0.5, 0.1), (0.58, 0.4), (0.8, 0.4)])
+def test_verdicts_that_no_check_implies_have_the_weight_that_they_are_worth(accuracy: float, fitted_to: float) -> None:
+    """The judge gives 0.7 to what is right with another probability. A weight is at most 0.4."""
+    items = [
+        RawJudgment(chances=(0.7, 0.3), right=int(place >= 100 * accuracy), program_probability=1.0, is_checked=False)
+        for place in range(100)
+    ]
+    items += [RawJudgment(chances=(0.99, 0.01), right=0, program_probability=1.0, is_checked=True)] * 100
+    fitted = fitted_calibration(items)
+    assert fitted.unchecked_weight == fitted_to
+    assert fitted.share_checked == 0.5
 
 
 def test_a_calibration_needs_probabilities() -> None:

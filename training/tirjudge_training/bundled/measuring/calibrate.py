@@ -2,7 +2,8 @@
 
 The fitted probability of a label is w * s + (1 - w) / n: s is the probability of the model after temperature scaling, w the
 probability of its programs to the power `program_weight` (1 without a program), n the number of labels. A verdict is
-`checked` only if w is at least `checked_from`.
+`checked` only if w is at least `checked_from`. The probabilities of all other verdicts have the weight `unchecked_weight`,
+and 1 / n has the rest.
 
 Sources: Guo et al., "On Calibration of Modern Neural Networks" (arXiv 1706.04599), section 4.2, for the temperature; Geifman
 and El-Yaniv, "Selective Classification for Deep Neural Networks" (arXiv 1705.08500), for the threshold.
@@ -43,6 +44,10 @@ PROGRAM_WEIGHTS = (0.125, 0.25, 0.375, 0.5, 0.75, 1.0, 1.25, 1.5, 2.0)
 """Values of `program_weight` that are tried. Not 0, because a judge that reads nearly all prompts of the items as it should
 may misread others, and then its programs are less probable."""
 
+UNCHECKED_WEIGHTS = (0.1, 0.2, 0.3, 0.4)
+"""Values of `unchecked_weight` that are tried. At most 0.4, which leaves a tie of checks below a confidence of 0.6 if the
+model gives one of two responses 0.75: the items do not show what it is worth on prompts that no program can check."""
+
 CHECKED_ACCURACY = 0.97
 """Accuracy that the checked verdicts of the items must reach."""
 
@@ -57,6 +62,7 @@ class FittedCalibration:
     label_temperature: float
     program_weight: float
     checked_from: float
+    unchecked_weight: float
     num_items: int
     loss_before: float
     """Mean negative log-likelihood of the right label without calibration, in nats."""
@@ -82,15 +88,26 @@ def fitted_calibration(items: Sequence[RawJudgment]) -> FittedCalibration:
         raise ValueError("no item has probabilities: nothing to fit the calibration on")
     pairs = _Pairs.of(items)
     fits = [(*_fitted_temperature(pairs, program_weight=weight), weight) for weight in PROGRAM_WEIGHTS]
-    loss, temperature, program_weight = min(fits)
+    _, temperature, program_weight = min(fits)
     checked_from = _threshold([item for item in items if item.is_checked], program_weight=program_weight)
-    checked = [
-        item for item in items if item.is_checked and _weight(item, program_weight=program_weight) >= checked_from
-    ]
+    is_checked = [item.is_checked and _weight(item, program_weight=program_weight) >= checked_from for item in items]
+    checked = [item for item, each in zip(items, is_checked, strict=True) if each]
+    loss, unchecked_weight = min(
+        (
+            pairs.loss(
+                temperature=temperature,
+                program_weight=program_weight,
+                shares=np.array([[1.0 if each else weight] for each in is_checked]),
+            ),
+            weight,
+        )
+        for weight in UNCHECKED_WEIGHTS
+    )
     return FittedCalibration(
         label_temperature=temperature,
         program_weight=program_weight,
         checked_from=checked_from,
+        unchecked_weight=unchecked_weight,
         num_items=len(items),
         loss_before=pairs.loss(temperature=1.0, program_weight=0.0),
         loss_after=loss,
@@ -118,13 +135,19 @@ class _Pairs:
             np.array([[_weight(item, program_weight=1.0)] for item in items]),
         )
 
-    def loss(self, *, temperature: float, program_weight: float) -> float:
+    def loss(self, *, temperature: float, program_weight: float, shares: np.ndarray | float = 1.0) -> float:
         """Return the mean negative log-likelihood of the right response after `tempered` and `mixed_with_even` of
-        `tirjudge.labels`, in nats."""
+        `tirjudge.labels`, in nats.
+
+        Args:
+            temperature: temperature of the labels.
+            program_weight: exponent of the probability of the programs.
+            shares: further weight of each pair: (pairs, 1).
+        """
         total = np.exp(self.logprobs).sum(axis=1, keepdims=True)
         scaled = np.exp(self.logprobs / temperature)
         scaled *= total / scaled.sum(axis=1, keepdims=True)
-        weight = self.programs**program_weight
+        weight = shares * self.programs**program_weight
         mixed = weight * scaled + (1 - weight) * total / scaled.shape[1]
         return -float(np.log(np.take_along_axis(mixed, self.right, axis=1)).mean())
 
@@ -209,7 +232,7 @@ def calibrate_checkpoint(checkpoint: Path, *, num_items: int, console: Console) 
     file = read_checkpoint_file(checkpoint)
     moved("calibration", 0, num_items)
     fitted = fitted_calibration(asyncio.run(_judged(checkpoint, num_items=num_items, on_item=judged)))
-    names = ("label_temperature", "program_weight", "checked_from")
+    names = ("label_temperature", "program_weight", "checked_from", "unchecked_weight")
     file = file.model_copy(update={name: getattr(fitted, name) for name in names})
     write_file(checkpoint / "judge.json", file.model_dump_json(indent=1, exclude_none=True) + "\n", closed=False)
     return fitted
@@ -247,6 +270,7 @@ def calibrate(
     accuracy = "-" if fitted.accuracy_checked is None else f"{100 * fitted.accuracy_checked:.1f} %"
     print(
         f"label_temperature {fitted.label_temperature}, program_weight {fitted.program_weight}, checked_from "
-        f"{fitted.checked_from} in {checkpoint / 'judge.json'}: loss of {fitted.num_items} pairs {fitted.loss_before:.4f} "
-        f"before, {fitted.loss_after:.4f} after; {100 * fitted.share_checked:.1f} % checked, {accuracy} of them right"
+        f"{fitted.checked_from}, unchecked_weight {fitted.unchecked_weight} in {checkpoint / 'judge.json'}: loss of "
+        f"{fitted.num_items} pairs {fitted.loss_before:.4f} before, {fitted.loss_after:.4f} after; "
+        f"{100 * fitted.share_checked:.1f} % checked, {accuracy} of them right"
     )
