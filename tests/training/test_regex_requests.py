@@ -43,7 +43,7 @@ def test_writers_wrote_enough(writer: str) -> None:
     requests = regex_requests((writer,))
     names = [{check.name for check in one.checks} for one in requests]
     assert sum({"matches", "no_match"} <= each for each in names) >= 70
-    assert sum(not each for each in names) >= 20
+    assert sum(not each for each in names) >= 9
 
 
 def test_checks_are_in_the_order_of_the_examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

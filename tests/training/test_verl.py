@@ -93,7 +93,7 @@ def test_listed_defaults_match_verl(inside: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_verl_reads_the_required_values_from_the_command_line(inside: dict[str, Any]) -> None:
-    rl = RLSettings(group_size=4, prompts_per_step=16, temperature=1.5)
+    rl = RLSettings(group_size=4, prompts_per_step=16, temperature=2.0)
     assert inside["options"]["read"] == {one.option: one.needed for one in requirements(rl)}
     assert (inside["options"]["critic"], inside["options"]["reference"]) == (False, True)  # verl's check passed too
     others = inside["options"]["others"]

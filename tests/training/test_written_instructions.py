@@ -124,7 +124,7 @@ def test_invalid_notation_is_refused(text: str) -> None:
 @pytest.mark.parametrize("name", [name for name in SOURCES if name not in TOOL_SOURCES])
 def test_definitions_are_complete(name: str) -> None:
     """A program with the definitions of one function runs without the others."""
-    namespace: dict[str, object] = {}
+    namespace: dict[str, object] = {"prompt": "Say it in 2 words."}
     exec("import json, math, re\n" + "\n".join(definitions(f"{name}(")), namespace)  # noqa: S102 (own source)
     text = "- One *note*.\n\n| a | b |\n|---|---|\nIt's 5 [x] o'clock."
     arguments = {"paragraph_first": (1, "one"), "csv": (2,), "repeats": ("One",), "answer": (5,)}

@@ -35,8 +35,8 @@ from tirjudge_training.trainers.verl.launch import prepare
 from tirjudge_training.trainers.verl.options import hydra_arguments, requirements
 from tirjudge_training.training_data import TrainingData
 
-RL = RLSettings(group_size=4, prompts_per_step=16, temperature=1.5)
-"""Settings of RL. At temperature 1.5, the bundled judge also writes wrong answers to the items."""
+RL = RLSettings(group_size=4, prompts_per_step=16, temperature=2.0)
+"""Settings of RL. At temperature 2, the bundled judge also writes wrong answers to the items."""
 
 RECIPE = parse_recipe({"trainer": "verl", "rl": RL.model_dump()}, source="test")
 
@@ -299,7 +299,13 @@ async def _direct(item: TrainingItem, shown: tuple[int, ...], *, number: int, ju
     return {
         "prompt_ids": list(rollout.prompt_ids),
         "ids": list(rollout.token_ids),
-        "turns": [[len(turn.completion.token_ids), len(turn.observation_ids)] for turn in rollout.turns],
+        "turns": [
+            [
+                len(turn.completion.token_ids) - turn.completion.num_appended,
+                turn.completion.num_appended + len(turn.observation_ids),
+            ]
+            for turn in rollout.turns
+        ],
         "logprobs": list(rollout.logprobs),
         "label": rollout.label,
         "stop_reason": str(rollout.stop_reason),

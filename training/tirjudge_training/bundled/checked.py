@@ -32,7 +32,7 @@ from tirjudge_training.instructions.passages import draw_passage, draw_question
 from tirjudge_training.instructions.programs import COMPARE, END_OF_CHECKS, SCORE, START, program
 from tirjudge_training.instructions.regex_requests import draw_regex_request
 from tirjudge_training.instructions.tool_prompts import EXAMPLES, draw_code, draw_lookup, draw_question_of_task
-from tirjudge_training.instructions.word_problems import draw_word_problem
+from tirjudge_training.instructions.word_problems import draw_calculation, draw_word_problem
 from tirjudge_training.instructions.written import TRAINING_WRITERS
 from tirjudge_training.synthetic.conduct import draw_conduct, draw_task
 from tirjudge_training.synthetic.examples import Segment, ask_instructions, ask_number
@@ -57,20 +57,22 @@ OPEN = "```python\n" + START
 class CheckedShares:
     """Shares of the kinds of examples. The remainder is composed of written sentences."""
 
-    nothing: float = 0.22
+    nothing: float = 0.20
     """Share without a check. A third of them are long."""
     problems: float = 0.35
     """Share of those without a check that are problems of mathematics, contests, puzzles and exams. Contests with samples
     have a check."""
-    templates: float = 0.08
+    templates: float = 0.06
     """Share with instructions of the first generation's templates."""
-    numeric: float = 0.03
-    """Share of questions with one numeric answer."""
-    word_problems: float = 0.05
-    """Share of word problems. They have no check: a judge of this size does not solve them."""
-    lookups: float = 0.09
+    numeric: float = 0.02
+    """Share of the first generation's questions with one numeric answer."""
+    calculations: float = 0.17
+    """Share of everyday calculations."""
+    word_problems: float = 0.04
+    """Share of word problems of several steps. They have no check: a judge of this size does not solve them."""
+    lookups: float = 0.08
     """Share of questions that stores answer. A fifth of them are about generated worlds."""
-    code: float = 0.08
+    code: float = 0.07
     """Share of requests for code, most of them with examples."""
     regexes: float = 0.08
     """Share of requests for a regular expression, most of them with examples."""
@@ -87,7 +89,7 @@ class CheckedShares:
     noise: float = 0.04
     """Share of the complete judgments whose program fails or prints noise."""
     failing: float = 0.2
-    """Share of the complete judgments with look-ups or code whose program fails."""
+    """Share of the complete judgments with look-ups, code or a calculation whose program fails."""
 
 
 FAILURES = (
@@ -98,8 +100,10 @@ FAILURES = (
     "ValueError: the prompt does not ask for Python",
     "LookupError: no store tells the price of anything",
     "LookupError: no graph has the class Invoice",
+    "ValueError: the prompt has other numbers than the calculation",
 )
-"""Output of programs that could not use a tool."""
+"""Output of programs that could not use a tool, or whose calculation does not have the numbers of the prompt."""
+_MAY_FAIL = ("answer(", *(f"{name}(" for name in TOOL_SOURCES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,9 +136,9 @@ def drawn_example(rng: Random, *, mode: Mode, shares: CheckedShares) -> CheckedE
     tie = rng.random() < shares.tie
     outcomes = _outcomes(len(checks), num_responses=num_responses, tie=tie, rng=rng)
     nearness = _nearness(checks, outcomes, differs=not tie or rng.random() < shares.nearest, rng=rng)
-    calls_tools = any(check.startswith(tuple(f"{name}(" for name in TOOL_SOURCES)) for check in checks)
+    may_fail = any(check.startswith(_MAY_FAIL) for check in checks)
     noise = None
-    if calls_tools and rng.random() < shares.failing:
+    if may_fail and rng.random() < shares.failing:
         noise = rng.choice(FAILURES)
     elif checks and rng.random() < shares.noise:
         noise = _noise(rng)
@@ -317,6 +321,9 @@ def _prompt(rng: Random, *, shares: CheckedShares) -> tuple[str, tuple[str, ...]
     if kind < shares.numeric:
         return numeric_prompt(rng, held_out=False)
     kind -= shares.numeric
+    if kind < shares.calculations:
+        return draw_calculation(rng)
+    kind -= shares.calculations
     if kind < shares.word_problems:
         return draw_word_problem(rng), ()
     kind -= shares.word_problems
@@ -428,7 +435,7 @@ def numeric_prompt(rng: Random, *, held_out: bool) -> tuple[str, tuple[str, ...]
     asked = ask_number(rng=rng, vocabulary=HELD_OUT if held_out else TRAINING, held_out=held_out)
     formula = re.sub(r"\bN\b", str(list(asked.numbers)), asked.kind.code)
     formula = re.sub(r"\bn(\d)\b", lambda match: str(asked.numbers[int(match[1])]), formula)
-    return asked.question, (f"answer(r, {formula})",)
+    return asked.question, (f'answer(r, "{formula}")',)
 
 
 # Tokens -----------------------------------------------------------------------------------------------------------------

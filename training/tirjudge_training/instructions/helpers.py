@@ -274,13 +274,36 @@ def contractions(r):
     return len(x) + len(re.findall(r"(?i)\b(?:it|that|he|she|what|there|here|who|let)['’]s\b", r))
 
 def final(r):
-    r = re.sub(r"(?<=\d),(?=\d{3})", "", r)
-    x = re.findall(r"(?i)(?:####|\\boxed\{|\b(?:answer|result)(?: is|:))[^\w\n-]*(-?\d+(?:\.\d+)?)", r)
-    x = x or re.findall(r"-?\d+(?:\.\d+)?", r)
-    return round(float(x[-1]), 2) if x else None
+    n = r"(?:(?<![\w)])-)?\d++(?:\.\d++)?"
+    r, p = (re.sub(r"(?<=\d)[, \u00a0\u202f](?=\d{3}(?!\d))", "", y).replace("−", "-") for y in (r, prompt))
+    x = re.sub(rf"{n}%?(?:[ \t]*(?:[*x×÷/+^·–-]|\\times|\\div|of)[ \t]*[$€£]?{n}%?)+", " ", r)
+    y = re.findall(rf"(?i)(?:####|\\boxed\{{|\b(?:answer|result)(?: is|:))[^\w\n-]*({n})", x)
+    y = y or re.findall(rf"\*\*[^*\n\d-]*({n})[^*\n]*+\*\*", x) or re.findall(rf"[=≈]\s*[$€£]?({n})", x)
+    if y:
+        return y[-1:]
+    p = {float(z) for z in re.findall(n, p)}
+    y = [z for z in re.findall(n, x) if float(z) not in p]
+    return [y[0], y[-1]] if y else (re.findall(n, x) or re.findall(n, r))[-1:]
 
 def answer(r, x):
-    return final(r) is not None and abs(final(r) - x) < 0.01
+    if isinstance(x, str):
+        import dis
+        n = r"(?<![A-WYZa-wyz_\d.])(?:\d++(?:\.\d++)?|\.\d++)(?!(?:st|nd|rd|th)\b)"
+        w = "three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
+        w = dict(zip(f"{w} eighteen nineteen twenty".split(), range(3, 21)))
+        w |= {"hundred": 100, "thousand": 1000, "dozen": 12, "twice": 2, "double": 2, "half": 2, "triple": 3}
+        p = re.sub(r"(?<=\d)[, \u00a0\u202f](?=\d{3}(?!\d))", "", prompt)
+        q = re.findall(r"\b(?<!-)(?<!ty )[a-z]+\b(?!-)", p.lower())
+        p = {float(y) for y in re.findall(n, p)} | {float(w[y]) for y in q if y in w}
+        y = {float(y) for y in re.findall(n, x)}
+        z = [str(i.argval) for i in dis.get_instructions(checks) if i.opname in ("LOAD_CONST", "LOAD_SMALL_INT")]
+        z = {float(c) for c in re.findall(n, " ".join(z))}
+        k = {14, 15, 16, 20, 24, 25.4, 27, 28, 30, 30.48, 32, 36, 50, 52, 60, 64, 90, 100, 128, 144, 180, 200, 273.15}
+        k |= {360, 365, 366, 568, 1000, 1024, 1440, 1760, 2000, 3600, 5280, 10_000, 100_000, 1_000_000}
+        if p - y - z or any(c > 12 and c not in k for c in y - p):
+            raise ValueError("the prompt has other numbers than the calculation")
+        x = eval(x)
+    return any(abs(float(y) - x) < (0.0501 if re.search(r"\.\d$", y) else 0.01) for y in final(r))
 
 def regex(r):
     x = re.findall(r"(?s)```\w*\n(.+?)```", r) or re.findall(r"`([^`\n]+)`", r) or re.findall(r"(?<!\S)\^\S+\$", r)

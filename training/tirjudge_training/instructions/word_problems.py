@@ -1,9 +1,9 @@
-"""Word problems, for prompts without a check.
+"""Everyday calculations, with their calculation as the check, and word problems of several steps, without a check.
 
-A judge of this size does not solve them: in an attempt with the formulas as checks, most of its programs for a held-out
-writer's problems were wrong, and their probability did not tell which. So it learns to write none.
+A judge of this size does not solve problems of several steps: in an attempt with the formulas as checks, most of its programs
+for a held-out writer's problems were wrong, and their probability did not tell which. So it learns to write none.
 
-A line of a writer's `problems.txt` is `FORMULA ; RANGES | TEXT`, such as
+A line of a writer's `calculations.txt` or `problems.txt` is `FORMULA ; RANGES | TEXT`, such as
 `n * m + k ; n=3..12, m=6..30, k=0.5..4/0.5 | {A} stacks {n} crates ...`, or `none | TEXT` for a problem without a formula.
 The formula decides which numbers are drawn: its result is above zero and short. Slots of one small letter are numbers,
 except `{x}` and `{y}`, which are things in the plural. `{A}` to `{C}` are first names.
@@ -19,16 +19,20 @@ from functools import cache
 from random import Random
 
 from tirjudge_training.instructions.number_words import number_word
+from tirjudge_training.instructions.tool_prompts import PromptWithChecks
 from tirjudge_training.instructions.written import WRITERS, lines_of, normalized
 
-TRAINING_PROBLEM_WRITERS = ("rex", "sol", "tia", "wim")
+TRAINING_PROBLEM_WRITERS = ("bea", "ben", "cora", "dina", "moe", "nia", "ola", "rex", "sol", "tia", "wim")
 HELD_OUT_PROBLEM_WRITERS = ("uli",)
-"""Writer whose problems are for evaluation only."""
+"""Writer whose calculations and problems are for evaluation only."""
+ANSWERED_CALCULATION_WRITER = "emil"
+"""Writer of calculations with a right and a wrong answer, for evaluation only."""
+CALCULATIONS, PROBLEMS = "calculations.txt", "problems.txt"
 
 _SLOT = re.compile(r"\{(\w)\}")
 _RANGE = re.compile(r"(\w)=(\d+(?:\.\d+)?)\.\.(\d+(?:\.\d+)?)(?:/(\d+(?:\.\d+)?))?")
 _LETTER = re.compile(r"\b[a-z]\b")
-_FORMULA = re.compile(r"(?:\b[a-z]\b|\d+(?:\.\d+)?|[-+*/() ])+")
+_FORMULA = re.compile(r"(?:\b[a-z]\b|\d+(?:\.\d+)?|[-+*/%() ])+")
 
 MAX_DRAWS = 400
 """Draws of the numbers of a problem, at most this many for a whole result."""
@@ -73,18 +77,18 @@ class WordProblem:
 
 
 @cache
-def word_problems(writers: tuple[str, ...]) -> tuple[WordProblem, ...]:
-    """Return the problems of some of this package's writers. Held-out problems that a training writer also wrote are left
-    out.
+def word_problems(writers: tuple[str, ...], file: str = PROBLEMS) -> tuple[WordProblem, ...]:
+    """Return the calculations or the problems of some of this package's writers. Held-out ones that a training writer also
+    wrote are left out.
 
     Raises:
         ValueError: a line is not valid.
     """
-    lines = (line for name in writers for line in lines_of(WRITERS / name / "problems.txt"))
+    lines = (line for name in writers for line in lines_of(WRITERS / name / file))
     problems = tuple(map(_problem, lines))
     if not set(writers) <= set(HELD_OUT_PROBLEM_WRITERS):
         return problems
-    known = {normalized(one.text) for one in word_problems(TRAINING_PROBLEM_WRITERS)}
+    known = {normalized(one.text) for one in word_problems(TRAINING_PROBLEM_WRITERS, file)}
     return tuple(one for one in problems if normalized(one.text) not in known)
 
 
@@ -117,19 +121,33 @@ def _problem(line: str) -> WordProblem:
 
 def draw_word_problem(rng: Random) -> str:
     """Draw a problem for training, sometimes with a sentence about the form of its answer."""
-    text = filled_problem(rng.choice(word_problems(TRAINING_PROBLEM_WRITERS)), rng=rng)
-    if rng.random() < 0.2:
-        text = f"{text}{rng.choice((' ', chr(10), chr(10) * 2))}{rng.choice(CLOSINGS)}"
-    return text
+    return _closed(filled_problem(rng.choice(word_problems(TRAINING_PROBLEM_WRITERS)), rng=rng)[0], rng=rng)
 
 
-def filled_problem(problem: WordProblem, *, rng: Random) -> str:
-    """Return a problem with drawn numbers, names and things.
+def draw_calculation(rng: Random) -> PromptWithChecks:
+    """Draw a calculation for training, sometimes with a sentence about the form of its answer, and its check."""
+    kind = rng.random()
+    if kind < 0.2:
+        text, calculation = _bare_calculation(rng)
+    else:
+        problem = rng.choice(word_problems(TRAINING_PROBLEM_WRITERS, CALCULATIONS))
+        text, calculation = filled_problem(problem, rng=rng)
+    return _closed(with_noise(text, rng=rng), rng=rng), (f'answer(r, "{calculation}")',)
+
+
+def _closed(text: str, *, rng: Random) -> str:
+    return f"{text}{rng.choice((' ', chr(10), chr(10) * 2))}{rng.choice(CLOSINGS)}" if rng.random() < 0.2 else text
+
+
+def filled_problem(problem: WordProblem, *, rng: Random) -> tuple[str, str | None]:
+    """Return a problem with drawn numbers, names and things, and its formula with the numbers.
 
     Raises:
         ValueError: no numbers of its ranges have a result above zero with at most two decimals.
     """
     values = _numbers(problem, rng=rng)
+    cents = "$" in problem.text or "€" in problem.text or "£" in problem.text or rng.random() < 0.3
+    literals = {slot: _literal(value, cents=cents) for slot, value in values.items()}
     texts = dict(zip("ABC", rng.sample(_NAMES, 3), strict=True)) | dict(zip("xy", rng.sample(_THINGS, 2), strict=True))
 
     def shown(found: re.Match[str]) -> str:
@@ -137,9 +155,63 @@ def filled_problem(problem: WordProblem, *, rng: Random) -> str:
         if slot in texts:
             return texts[slot]
         is_word = around[0] in ("", " ") and around[1] in ("", " ", ".", ",", "?", "-")
-        return _shown(values[slot], is_word=is_word, rng=rng)
+        return _shown(literals[slot], is_word=is_word, rng=rng)
 
-    return _SLOT.sub(shown, problem.text)
+    formula = problem.formula and _LETTER.sub(lambda found: literals[found[0]], problem.formula)
+    return _SLOT.sub(shown, problem.text), formula
+
+
+_OPERATIONS = {
+    "+": (" + ", "+", " plus ", " and then add "),
+    "-": (" - ", "-", " minus ", " − "),
+    "*": (" * ", "*", "x", " x ", " × ", "×", " times ", " multiplied by ", "·"),
+    "/": (" / ", "/", " ÷ ", "÷", ":", " divided by ", " over "),
+}
+"""Operator -> how people write it."""
+QUESTIONS = (
+    "{}", "{}", "{} = ?", "{}=", "{} = ", "{}?", "what is {}?", "what's {}", "Whats {} ?", "calc {}", "{} equals?",
+    "how much is {}", "how much is {}?", "Please calculate {}", "solve {}", "Can you tell me what {} is?", "result of {}",
+    "{} pls", "{} = ??", "Evaluate {}", "Hi, what does {} come to?", "I need {}.", "Compute {}.", "what does {} make",
+    "{} gives what?",
+)  # fmt: skip
+"""Questions about a bare calculation."""
+
+
+def _bare_calculation(rng: Random) -> tuple[str, str]:
+    """Draw an expression of two or three numbers in a usual notation. Return the question and the calculation."""
+    while True:
+        operators = [rng.choice("++--***//") for _ in range(1 if rng.random() < 0.75 else 2)]
+        parts = [str(rng.randint(2, rng.choice((12, 100, 1000, 10_000)))) for _ in (*operators, "")]
+        if rng.random() < 0.15:
+            parts[0] = f"{rng.randint(0, 99)}.{rng.randint(1, 99)}"
+        pieces = [parts[0], *(each for pair in zip(operators, parts[1:], strict=True) for each in pair)]
+        if len(operators) == 2 and rng.random() < 0.5:
+            place = rng.choice((0, 2))
+            pieces[place], pieces[place + 2] = f"({pieces[place]}", f"{pieces[place + 2]})"
+        value = result(" ".join(pieces), {})
+        if value is not None and value > 0 and (value * 100).denominator == 1:
+            break
+    signs = {each: rng.choice(_OPERATIONS[each]) for each in operators}
+    shown = "".join(signs.get(piece, piece) for piece in pieces)
+    return rng.choice(QUESTIONS).format(shown), " ".join(pieces)
+
+
+def with_noise(text: str, *, rng: Random) -> str:
+    """Return a text with the small letters, missing marks and mistakes in typing of hasty people, sometimes."""
+    if rng.random() < 0.15:
+        text = text.lower()
+    if rng.random() < 0.15:
+        text = text.rstrip("?.! ")
+    words = text.split(" ")
+    numbers = set(map(number_word, range(21)))
+    plain = [
+        place for place, word in enumerate(words) if len(word) > 4 and word.isalpha() and word.lower() not in numbers
+    ]
+    if plain and rng.random() < 0.12:
+        place = rng.choice(plain)
+        word, at = words[place], rng.randrange(1, len(words[place]) - 1)
+        words[place] = word[:at] + rng.choice((word[at + 1] + word[at] + word[at + 2 :], word[at + 1 :]))
+    return " ".join(words)
 
 
 def _numbers(problem: WordProblem, *, rng: Random) -> dict[str, Fraction]:
@@ -164,11 +236,18 @@ def result(formula: str, values: Mapping[str, Fraction]) -> Fraction | None:
         return None
 
 
-def _shown(value: Fraction, *, is_word: bool, rng: Random) -> str:
-    """Return a number as a text has it: in words, with a separator of thousands, or with two decimals."""
-    if value.denominator != 1:
-        return f"{float(value):.2f}"
-    whole = value.numerator
+def _literal(value: Fraction, *, cents: bool) -> str:
+    """Return a number as digits, if it is not whole with two decimals or as few as it has."""
+    if value.denominator == 1:
+        return str(value.numerator)
+    return f"{float(value):.2f}" if cents else str(float(value))
+
+
+def _shown(literal: str, *, is_word: bool, rng: Random) -> str:
+    """Return a number as a text has it: in words or with a separator of thousands."""
+    if "." in literal:
+        return literal
+    whole = int(literal)
     if is_word and 1 < whole <= 20 and rng.random() < 0.25:
         return number_word(whole)
     return f"{whole:,}" if whole >= 1000 and rng.random() < 0.5 else str(whole)

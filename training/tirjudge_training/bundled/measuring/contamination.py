@@ -99,6 +99,8 @@ def training_texts() -> Iterator[tuple[str, tuple[str, ...]]]:
     yield "requests for regular expressions", tuple(one.text for one in requests)
     stories = word_problems.word_problems(word_problems.TRAINING_PROBLEM_WRITERS)
     yield "word problems", (*(one.text for one in stories), *word_problems.CLOSINGS)
+    sums = word_problems.word_problems(word_problems.TRAINING_PROBLEM_WRITERS, word_problems.CALCULATIONS)
+    yield "calculations", (*(one.text for one in sums), *word_problems.QUESTIONS)
     yield "problems", tuple(dict.fromkeys(text for texts in problem_texts().values() for text in texts))
     yield "closings of questions", passages.CLOSINGS
     phrasings = resources.files("tirjudge_training.synthetic").joinpath("phrasings.toml").read_text(encoding="utf-8")

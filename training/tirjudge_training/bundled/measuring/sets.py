@@ -18,6 +18,7 @@ from tirjudge_training.bundled.measuring.items import (
     whole_prompts,
 )
 from tirjudge_training.bundled.measuring.tool_items import (
+    answered_calculations,
     answered_regexes,
     benchmark_code,
     near_misses,
@@ -105,6 +106,13 @@ SETS: tuple[MeasuredSet, ...] = (
         kind="best",
         targets={"accuracy_checked": 0.96},
         draw=answered_regexes,
+    ),
+    MeasuredSet(
+        name="calculations",
+        title="held-out writers, everyday calculations: a right and a wrong answer",
+        kind="best",
+        targets={"accuracy_checked": 0.96},
+        draw=answered_calculations,
     ),
     MeasuredSet(
         name="worlds",

@@ -30,7 +30,14 @@ from tirjudge_training.instructions.tool_prompts import (
     syllables,
     tool_texts,
 )
-from tirjudge_training.instructions.word_problems import HELD_OUT_PROBLEM_WRITERS, filled_problem, word_problems
+from tirjudge_training.instructions.word_problems import (
+    ANSWERED_CALCULATION_WRITER,
+    CALCULATIONS,
+    HELD_OUT_PROBLEM_WRITERS,
+    filled_problem,
+    result,
+    word_problems,
+)
 from tirjudge_training.instructions.written import (
     ANSWERED_REGEX_WRITER,
     HELD_OUT_REGEX_WRITERS,
@@ -38,6 +45,8 @@ from tirjudge_training.instructions.written import (
     WRITERS,
     written_by,
 )
+from tirjudge_training.synthetic.numeric import explained, wrong_answer
+from tirjudge_training.synthetic.vocabulary import HELD_OUT
 
 NUM_WORLDS = 300
 """Number of questions about generated worlds."""
@@ -130,6 +139,27 @@ def answered_regexes(folder: Path, seed: int) -> Iterator[MeasuredItem]:
         yield _pair(f"answered-regex:{number}", group, one["prompt"], one["right"], one["wrong"], rng=rng)
 
 
+# Calculations -------------------------------------------------------------------------------------------------------------
+
+
+def answered_calculations(folder: Path, seed: int) -> Iterator[MeasuredItem]:
+    """Yield calculations with the right and the wrong answer that their writer gave, and those of another writer with
+    answers from templates."""
+    text = (WRITERS / ANSWERED_CALCULATION_WRITER / "calculations.jsonl").read_text(encoding="utf-8")
+    for number, line in enumerate(text.splitlines()):
+        one = json.loads(line)
+        rng = Random(f"calculations/{seed}/{number}")
+        yield _pair(f"calculation:{number}", "own answers", one["prompt"], one["right"], one["wrong"], rng=rng)
+    for number, problem in enumerate(word_problems(HELD_OUT_PROBLEM_WRITERS, CALCULATIONS)):
+        rng = Random(f"written-calculations/{seed}/{number}")
+        prompt, formula = filled_problem(problem, rng=rng)
+        answer = result(str(formula), {})
+        if answer is not None:
+            values = float(answer), wrong_answer(float(answer), rng=rng)
+            answers = [explained(value, rng=rng, vocabulary=HELD_OUT) for value in values]
+            yield _pair(f"written-calculation:{number}", "templates", prompt, *answers, rng=rng)
+
+
 # Look-ups -----------------------------------------------------------------------------------------------------------------
 
 
@@ -174,7 +204,7 @@ def near_misses(folder: Path, seed: int) -> Iterator[MeasuredItem]:
         ),
         *(("code", lambda rng, text=text: text) for has_examples, text in texts.code if not has_examples),
         *(
-            ("word problem", lambda rng, one=one: filled_problem(one, rng=rng))
+            ("word problem", lambda rng, one=one: filled_problem(one, rng=rng)[0])
             for one in word_problems(HELD_OUT_PROBLEM_WRITERS)
         ),
     ]

@@ -1,0 +1,112 @@
+"""Everyday calculations: the writers' lines, the check of an answer, and the guard against misread prompts."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.judgments import build_request
+from tirjudge.engines.scripted import ScriptedEngine
+from tirjudge.judge import Judge
+from tirjudge.tools.python import python_tools
+from tirjudge.types import Mode
+from tirjudge_sandbox import SandboxPool
+from tirjudge_training.instructions.programs import program
+from tirjudge_training.instructions.responses import holds
+from tirjudge_training.instructions.word_problems import (
+    CALCULATIONS,
+    HELD_OUT_PROBLEM_WRITERS,
+    TRAINING_PROBLEM_WRITERS,
+    draw_calculation,
+    filled_problem,
+    result,
+    word_problems,
+)
+from tirjudge_training.instructions.written import normalized
+
+
+@pytest.mark.parametrize("writer", [*TRAINING_PROBLEM_WRITERS, *HELD_OUT_PROBLEM_WRITERS])
+def test_each_calculation_of_a_writer_passes_its_own_check(writer: str) -> None:
+    """The guard finds all numbers of the prompt in the calculation, and no other."""
+    rng = Random(5)
+    for one in word_problems((writer,), CALCULATIONS):
+        text, formula = filled_problem(one, rng=rng)
+        value = result(str(formula), {})
+        assert value is not None
+        assert holds(f'answer(r, "{formula}")', f"The answer is {float(value):.2f}.", prompt=text), (text, formula)
+        assert not holds(f'answer(r, "{formula}")', f"The answer is {float(value) + 1:.2f}.", prompt=text)
+
+
+def test_each_drawn_calculation_passes_its_own_check() -> None:
+    rng = Random(6)
+    for _ in range(300):
+        text, (check,) = draw_calculation(rng)
+        value = result(check.removeprefix('answer(r, "').removesuffix('")'), {})
+        assert value is not None
+        assert holds(check, f"**{float(value):.2f}**", prompt=text), (text, check)
+
+
+def test_no_calculation_for_training_is_one_of_the_held_out_writer() -> None:
+    training, held_out = (
+        {normalized(one.text) for one in word_problems(writers, CALCULATIONS)}
+        for writers in (TRAINING_PROBLEM_WRITERS, HELD_OUT_PROBLEM_WRITERS)
+    )
+    assert held_out
+    assert training & held_out == set()
+
+
+@pytest.mark.parametrize(
+    ("prompt", "calculation", "response"),
+    [
+        ("what is 15% of 80", "15 * 80 / 100", "15% of 80 is 12."),
+        ("what is 15% of 80", "15 * 80 / 100", "12, which is 0.15 × 80."),
+        ("what is 15% of 80", "15 * 80 / 100", "80 × 0.15 = 12"),
+        ("what is 15% of 80", "15 * 80 / 100", "You take 10% (8) and 5% (4).\n\n**12**"),
+        ("minutes in 3 hours", "3 * 60", "180 minutes. An hour has 60 minutes."),
+        ("10 - 5", "10 - 5", "5"),
+        ("1,204 boxes of 5", "1204 * 5", "That makes 6 020 pieces."),
+        ("from -8 to 5", "8 + 5", "It rose by 13 degrees, from −8 to 5."),
+        ("100 / 3", "100 / 3", "About 33.3"),
+        ("23x19", "23 * 19", "$$23 \\times 19 = \\boxed{437}$$"),
+        ("half a dozen boxes of 30", "30 * 12 / 2", "180"),
+        ("a room of twelve by 3.50 m", "12 * 3.50", "42 m²"),
+        ("the 2nd of 5 boxes weighs 3 kg, so all?", "5 * 3", "15 kg"),
+    ],
+)
+def test_the_answer_of_a_response_is_found(prompt: str, calculation: str, response: str) -> None:
+    assert holds(f'answer(r, "{calculation}")', response, prompt=prompt)
+    assert not holds(f'answer(r, "{calculation} + 7")', response, prompt=f"{prompt} and 7")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "calculation"),
+    [
+        ("Ann has 12 crates of 30 eggs, and 7 break. How many are left?", "12 * 30"),
+        ("what is 15% of 80", "15 * 90 / 100"),
+        ("what is 15% of 80, said twice", "15 * 80 / 100"),
+        ("minutes in three hours", "4 * 60"),
+    ],
+)
+async def test_a_calculation_with_other_numbers_than_the_prompt_gives_no_verdict(
+    prompt: str, calculation: str, pool: SandboxPool
+) -> None:
+    code = program([f'answer(r, "{calculation}")'], mode=Mode.PAIRWISE)
+    engine = ScriptedEngine([f"```python\n{code}```\n", "<preference>A</preference>"])
+    judge = Judge(engine=engine, tools=python_tools(pool))
+    request = build_request(prompt, responses=["12", "353"])
+    rollout = await judge.rollout(request, order=(0, 1), session="s", read_probabilities=False)
+    output = str(rollout.turns[0].output)
+    assert "ValueError: the prompt has other numbers than the calculation" in output
+    assert "CHECK" not in output
+
+
+async def test_numbers_of_other_checks_are_not_missed(pool: SandboxPool) -> None:
+    code = program(['answer(r, "15 * 80 / 100")', "sentences(r) == 2"], mode=Mode.PAIRWISE)
+    engine = ScriptedEngine([f"```python\n{code}```\n", "<preference>A</preference>"])
+    judge = Judge(engine=engine, tools=python_tools(pool))
+    request = build_request(
+        "What is 15% of 80? Use 2 sentences.", responses=["Sure. It is 12, then.", "Sure. It is 13, then."]
+    )
+    rollout = await judge.rollout(request, order=(0, 1), session="s", read_probabilities=False)
+    assert rollout.turns[0].output == 'A 1 1\nB 0 1\nCHECK {"A": 2, "B": 1}'
