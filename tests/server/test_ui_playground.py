@@ -394,8 +394,8 @@ async def test_a_judgment_is_made_with_the_keyboard_and_streams_in(
                 loop.call_soon_threadsafe(engine.allow, 1)
                 await page.wait_for_selector("#result-verdict")
                 assert await page.locator(".turn").count() == 2
-                assert await page.inner_text("#status") == "Done."
-                assert not await page.locator("#cancel").is_visible()
+                await expect(page.locator("#status")).to_have_text("Done.", timeout=TIMEOUT_MS)
+                await expect(page.locator("#cancel")).to_be_hidden(timeout=TIMEOUT_MS)
                 await check_accessible(page)
                 await tab_to(page, "button[data-copy=code-python]")
                 await page.keyboard.press("Enter")
