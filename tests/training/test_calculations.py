@@ -79,6 +79,12 @@ def test_the_answer_of_a_response_is_found(prompt: str, calculation: str, respon
     assert not holds(f'answer(r, "{calculation} + 7")', response, prompt=f"{prompt} and 7")
 
 
+@pytest.mark.parametrize("text", ["9" * 300_000, "**" + "9" * 300_000, "1+" * 150_000, "= " * 150_000, "**1" * 100_000])
+def test_long_responses_are_read_in_linear_time(text: str) -> None:
+    """With quadratic time, such a text takes minutes."""
+    assert not holds('answer(r, "15 * 80 / 100")', text, prompt="what is 15% of 80")
+
+
 @pytest.mark.parametrize(
     ("prompt", "calculation"),
     [

@@ -274,7 +274,7 @@ def contractions(r):
     return len(x) + len(re.findall(r"(?i)\b(?:it|that|he|she|what|there|here|who|let)['’]s\b", r))
 
 def final(r):
-    n = r"(?:(?<![\w)])-)?\d++(?:\.\d++)?"
+    n = r"(?:(?<![\w)])-)?(?<!\d)\d++(?:\.\d++)?"
     r, p = (re.sub(r"(?<=\d)[, \u00a0\u202f](?=\d{3}(?!\d))", "", y).replace("−", "-") for y in (r, prompt))
     x = re.sub(rf"{n}%?(?:[ \t]*(?:[*x×÷/+^·–-]|\\times|\\div|of)[ \t]*[$€£]?{n}%?)+", " ", r)
     y = re.findall(rf"(?i)(?:####|\\boxed\{{|\b(?:answer|result)(?: is|:))[^\w\n-]*({n})", x)
