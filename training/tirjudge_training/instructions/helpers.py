@@ -278,7 +278,8 @@ def final(r):
     r, p = (re.sub(r"(?<=\d)[, \u00a0\u202f](?=\d{3}(?!\d))", "", y).replace("−", "-") for y in (r, prompt))
     x = re.sub(rf"{n}%?(?:[ \t]*(?:[*x×÷/+^·–-]|\\times|\\div|of)[ \t]*[$€£]?{n}%?)+", " ", r)
     y = re.findall(rf"(?i)(?:####|\\boxed\{{|\b(?:answer|result)(?: is|:))[^\w\n-]*({n})", x)
-    y = y or re.findall(rf"\*\*[^*\n\d-]*({n})[^*\n]*+\*\*", x) or re.findall(rf"[=≈]\s*[$€£]?({n})", x)
+    y = y or re.findall(rf"\*\*(?![Ss]tep)[^*\n\d-]*({n})(?!:|[.)]\s*[^*\s])[^*\n]*+\*\*", x)
+    y = y or re.findall(rf"[=≈]\s*[$€£]?({n})", x)
     if y:
         return y[-1:]
     p = {float(z) for z in re.findall(n, p)}
