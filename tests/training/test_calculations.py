@@ -75,6 +75,10 @@ def test_no_calculation_for_training_is_one_of_the_held_out_writer() -> None:
         ("half a dozen boxes of 30", "30 * 12 / 2", "180"),
         ("a room of twelve by 3.50 m", "12 * 3.50", "42 m²"),
         ("the 2nd of 5 boxes weighs 3 kg, so all?", "5 * 3", "15 kg"),
+        ("12,5 m by 18 m", "12.5 * 18", "225 m²"),
+        ("half of 1 250 000", "1250000 / 2", "625 000"),
+        ("25 % of 50,00 €", "25 * 50.00 / 100", "Das sind 12,50 €."),
+        ("1,250 g in kg", "1250 / 1000", "1,25 kg"),
     ],
 )
 def test_the_answer_of_a_response_is_found(prompt: str, calculation: str, response: str) -> None:
@@ -82,7 +86,18 @@ def test_the_answer_of_a_response_is_found(prompt: str, calculation: str, respon
     assert not holds(f'answer(r, "{calculation} + 7")', response, prompt=f"{prompt} and 7")
 
 
-@pytest.mark.parametrize("text", ["9" * 300_000, "**" + "9" * 300_000, "1+" * 150_000, "= " * 150_000, "**1" * 100_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "9" * 300_000,
+        "**" + "9" * 300_000,
+        "1+" * 150_000,
+        "= " * 150_000,
+        "**1" * 100_000,
+        "1," * 150_000,
+        "1 000" * 60_000,
+    ],
+)
 def test_long_responses_are_read_in_linear_time(text: str) -> None:
     """With quadratic time, such a text takes minutes."""
     assert not holds('answer(r, "15 * 80 / 100")', text, prompt="what is 15% of 80")

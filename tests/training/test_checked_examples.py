@@ -9,16 +9,23 @@ from pathlib import Path
 from random import Random
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
 
 from tirjudge.errors import CheckpointError
 from tirjudge.formats.tirjudge_2 import FORMAT
 from tirjudge.types import MODEL_MODES, Mode
 from tirjudge_training.bundled.build import (
+    EMBEDDING,
+    MODE_DISTANCE,
     continuing,
+    mode_tokens,
     second_generation,
     second_profile,
     similar_embeddings,
     train_bundled,
+    weights_of_parent,
 )
 from tirjudge_training.bundled.checked import (
     CheckedExample,
@@ -246,6 +253,31 @@ def test_a_training_continues_in_the_shape_and_generation_of_its_parent(tmp_path
         later = continuing(BundledRecipe(num_steps=1, examples_per_shard=24, num_workers=1), parent)
         assert later.checked == shares
         train_bundled(later, out=tmp_path / f"later-{shares is None}", on_step=lambda _: None)
+
+
+@pytest.mark.slow
+def test_the_mode_stays_a_small_part_of_what_a_later_stage_reads(tmp_path: Path, monkeypatch) -> None:
+    """So the checks seldom depend on it. The embeddings of the tokens that say it are near each other, and not trained."""
+    monkeypatch.setattr("tirjudge_training.bundled.build.PROMPTS_OF_TOKENIZER", 300)
+    parent, later = tmp_path / "parent", tmp_path / "later"
+    train_bundled(replace(SMALL, num_steps=1), out=parent, on_step=lambda _: None)
+    weights = load_file(parent / "model.safetensors")
+    far = weights | {EMBEDDING: 100 * weights[EMBEDDING]}
+    save_file(far, parent / "model.safetensors")
+    train_bundled(replace(SMALL, num_steps=2, parent=str(parent)), out=later, on_step=lambda _: None)
+    modes = mode_tokens(Tokenizer.from_file(str(later / "tokenizer.json")), second_profile())
+    assert len(modes) == 6
+    start = weights_of_parent(parent, modes=modes, seed=SMALL.seed)[EMBEDDING].to(torch.bfloat16).float()
+    table, before = load_file(later / "model.safetensors")[EMBEDDING].float(), far[EMBEDDING].float()
+    for one, two in modes:
+        assert (before[one] - before[two]).norm() > 2 * MODE_DISTANCE
+        assert (table[one] - table[two]).norm() == pytest.approx(MODE_DISTANCE, rel=0.05)
+        middle = (before[one] + before[two]) / 2
+        assert torch.allclose((table[one] + table[two]) / 2, middle, atol=0.02 * float(middle.norm()))
+    of_modes = sorted({token_id for pair in modes for token_id in pair})
+    others = sorted(set(range(SMALL.vocab_size)) - set(of_modes))
+    assert torch.equal(table[of_modes], start[of_modes])
+    assert not torch.equal(table[others], start[others])
 
 
 def test_rows_have_loss_on_the_text_of_the_model_alone(vocabulary) -> None:

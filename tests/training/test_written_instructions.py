@@ -16,6 +16,7 @@ from tirjudge_training.instructions.composing import Composer, composer_of
 from tirjudge_training.instructions.helpers import LANGUAGES, SOURCES, TOOL_SOURCES, definitions
 from tirjudge_training.instructions.notation import NAMES, Check, parse_checks
 from tirjudge_training.instructions.number_words import number_word
+from tirjudge_training.instructions.programs import program
 from tirjudge_training.instructions.responses import holds, response_to
 from tirjudge_training.instructions.varying import slotted, with_more_words, with_other_marks
 from tirjudge_training.instructions.written import (
@@ -127,7 +128,13 @@ def test_definitions_are_complete(name: str) -> None:
     namespace: dict[str, object] = {"prompt": "Say it in 2 words."}
     exec("import json, math, re\n" + "\n".join(definitions(f"{name}(")), namespace)  # noqa: S102 (own source)
     text = "- One *note*.\n\n| a | b |\n|---|---|\nIt's 5 [x] o'clock."
-    arguments = {"paragraph_first": (1, "one"), "csv": (2,), "repeats": ("One",), "answer": (5,)}
+    arguments = {
+        "paragraph_first": (1, "one"),
+        "csv": (2,),
+        "repeats": ("One",),
+        "answer": (5,),
+        "language": ("Dutch",),
+    }
     one_text = re.search(rf"def {name}\(r, (\*?\w+)\)", SOURCES[name])
     call = namespace[name]
     assert callable(call)
@@ -321,6 +328,18 @@ def test_no_language_is_taken_for_english(name: str) -> None:
     assert holds(check.expression, english, prompt="") is (name == "English")
 
 
+def test_an_unknown_language_decides_nothing() -> None:
+    """Beside other checks it passes for all responses. Alone, the program fails, so that the verdict is a guess."""
+    responses = ["La maro estas granda.", "La maro estas tre granda."]
+    bound = bindings(Mode.PAIRWISE, prompt="?", responses=responses)
+    esperanto = Check(name="language", texts=("Esperanto",)).expression
+    assert [holds(esperanto, response, prompt="?") for response in responses] == [False, False]
+    printed = run_trusted(program([esperanto, "words(r) == 4"], mode=Mode.PAIRWISE), bindings=bound)
+    assert [line.strip() for line in printed.splitlines()] == ["A 1 1", "B 1 0", 'CHECK {"A": 2, "B": 1}']
+    with pytest.raises(LookupError, match="Esperanto is no language that this function knows"):
+        run_trusted(program([esperanto], mode=Mode.PAIRWISE), bindings=bound)
+
+
 HOSTILE = (
     "[" * 40_000,
     "\n" * 40_000,
@@ -343,7 +362,8 @@ def test_checks_take_linear_time(name: str) -> None:
 
 
 def parse_checks_of(name: str) -> Check:
-    for notation in (f"{name} >= 1", f'{name} "x" >= 1', f'{name} "x"', name):
+    text = "Dutch" if name == "language" else "x"
+    for notation in (f"{name} >= 1", f'{name} "{text}" >= 1', f'{name} "{text}"', name):
         try:
             return parse_checks(notation)[0]
         except ValueError:

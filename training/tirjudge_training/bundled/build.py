@@ -28,7 +28,7 @@ from tirjudge.tools.python import PythonTool
 from tirjudge.types import Mode
 from tirjudge_sandbox import SandboxPool
 from tirjudge_training.bundled.card import write_card
-from tirjudge_training.bundled.checked import CheckedShares, drawn_example, frozen_texts
+from tirjudge_training.bundled.checked import CheckedShares, drawn_example, empty_examples, frozen_texts, rendered
 from tirjudge_training.bundled.evaluate import TEST_SETS, Score, measure
 from tirjudge_training.bundled.sft import BundledRecipe, StepReport, draw_mixed, render_example, train_sft
 from tirjudge_training.bundled.tokenizer import (
@@ -184,17 +184,49 @@ def similar_embeddings(tokenizer: Tokenizer, *, num_rows: int, size: int, seed: 
     return table
 
 
-def weights_for_new_tokens(parent: Path, *, seed: int) -> dict[str, torch.Tensor] | None:
-    """Return a checkpoint's weights with random embeddings near the mean of all tokens for its new tokens of whole texts;
-    None if there are none."""
+def mode_tokens(tokenizer: Tokenizer, profile: Profile) -> tuple[tuple[int, int], ...]:
+    """Return the ids of the tokens in which the prompts of a single response and of a pair differ, by place.
+
+    Raises:
+        ValueError: the two prompts do not have the same number of tokens.
+    """
+    chat = ChatTemplate(CHATML)
+    found: dict[tuple[int, int], None] = {}
+    for tools in (True, False):
+        single, pair = (
+            tokenizer.encode(rendered(example, profile=profile, chat=chat), add_special_tokens=False).ids
+            for example in empty_examples(tools=tools)
+        )
+        found |= dict.fromkeys((one, two) for one, two in zip(single, pair, strict=True) if one != two)
+    return tuple(found)
+
+
+MODE_DISTANCE = 1.0
+"""Distance between the embeddings of two tokens that say the mode. Embeddings of a trained judge have a length of about 4."""
+
+
+def weights_of_parent(parent: Path, *, modes: Sequence[tuple[int, int]], seed: int) -> dict[str, torch.Tensor]:
+    """Return a checkpoint's weights, with random embeddings near the mean of all tokens for its new tokens of whole texts.
+
+    The prompts of a single response and of a pair ask for the same checks. So the tokens that say the mode get embeddings
+    near each other, at most `MODE_DISTANCE` apart: the judge still sees the mode, but it seldom decides what is checked.
+
+    Args:
+        parent: the checkpoint folder.
+        modes: pairs of ids, `mode_tokens`.
+        seed: seed of the random embeddings.
+    """
     tokenizer = Tokenizer.from_file(str(parent / "tokenizer.json"))
     ids = with_whole(tokenizer, frozen_texts())[1]
-    if not ids:
-        return None
     weights = load_file(parent / "model.safetensors")
     table = weights[EMBEDDING].float()
-    noise = 0.5 * torch.randn(len(ids), table.shape[1], generator=torch.Generator().manual_seed(seed))
-    table[ids] = table.mean(dim=0) + table.std(dim=0) * noise
+    if ids:
+        noise = 0.5 * torch.randn(len(ids), table.shape[1], generator=torch.Generator().manual_seed(seed))
+        table[ids] = table.mean(dim=0) + table.std(dim=0) * noise
+    for one, two in modes:
+        middle, apart = (table[one] + table[two]) / 2, table[one] - table[two]
+        apart *= min(1.0, MODE_DISTANCE / float(apart.norm())) / 2
+        table[one], table[two] = middle + apart, middle - apart
     return weights | {EMBEDDING: table}
 
 
@@ -223,7 +255,9 @@ def train_bundled(
     if recipe.functions:
         profile = profile.model_copy(update={"shows_functions": True})
     tokenizer = _kept_tokenizer(recipe, profile, state=state)
-    vocabulary = TrainedVocabulary(tokenizer_json=tokenizer.to_str(), num_ids=recipe.vocab_size)
+    modes = () if recipe.checked is None or recipe.parent is None else mode_tokens(tokenizer, profile)
+    held = tuple(sorted({token_id for pair in modes for token_id in pair}))
+    vocabulary = TrainedVocabulary(tokenizer_json=tokenizer.to_str(), num_ids=recipe.vocab_size, held=held)
     reports = _saved_reports(state)
 
     def reported(report: StepReport) -> None:
@@ -238,7 +272,7 @@ def train_bundled(
         table = similar_embeddings(tokenizer, num_rows=recipe.vocab_size, size=recipe.hidden_size, seed=recipe.seed)
         start = {EMBEDDING: table}
     elif recipe.checked is not None:
-        start = weights_for_new_tokens(Path(str(recipe.parent)), seed=recipe.seed)
+        start = weights_of_parent(Path(str(recipe.parent)), modes=modes, seed=recipe.seed)
     model = train_sft(
         recipe=recipe,
         profile=profile,

@@ -62,15 +62,15 @@ class CheckedShares:
     problems: float = 0.35
     """Share of those without a check that are problems of mathematics, contests, puzzles and exams. Contests with samples
     have a check."""
-    templates: float = 0.06
+    templates: float = 0.05
     """Share with instructions of the first generation's templates."""
     numeric: float = 0.02
     """Share of the first generation's questions with one numeric answer."""
-    calculations: float = 0.17
+    calculations: float = 0.19
     """Share of everyday calculations."""
-    word_problems: float = 0.04
+    word_problems: float = 0.03
     """Share of word problems of several steps. They have no check: a judge of this size does not solve them."""
-    lookups: float = 0.08
+    lookups: float = 0.07
     """Share of questions that stores answer. A fifth of them are about generated worlds."""
     code: float = 0.07
     """Share of requests for code, most of them with examples."""
@@ -197,6 +197,14 @@ def rendered(example: CheckedExample, *, profile: Profile, chat: ChatTemplate, m
         control_tokens=NONE,
     )
     return chat.render_prompt(text)
+
+
+def empty_examples(*, tools: bool) -> tuple[CheckedExample, CheckedExample]:
+    """Return examples with an empty prompt, of a single response and of a pair."""
+    single = CheckedExample(
+        mode=Mode.POINTWISE, prompt="", checks=(), tools=tools, num_responses=1, outcomes=(), nearness=(), label=""
+    )
+    return single, replace(single, mode=Mode.PAIRWISE, num_responses=2)
 
 
 def judgment(example: CheckedExample, *, whole: bool) -> list[Segment]:
@@ -454,6 +462,7 @@ def frozen_texts() -> tuple[str, ...]:
     texts += ["user\n", "\n<|im_start|>", "assistant\n", "<prompt>\n", "\n</prompt>\n\n", " [... ", " characters ...] "]
     for name in ("response", *(f"response_{label_of(i).lower()}" for i in range(26))):
         texts += [f"<{name}>", f"</{name}>", f"<{name}>\n{NOT_SHOWN}\n</{name}>"]
+    texts.append("\n\n".join(f"<response_{name}>\n{NOT_SHOWN}\n</response_{name}>" for name in "ab"))
     texts += ["<preference>", "</preference>", "<score>", "</score>", 'CHECK {"A": ', 'CHECK {"score": ']
     texts += (f"{source}\n" for source in SOURCES.values())
     texts += (f"        {expression},\n" for expression in (*FORMS.values(), EXAMPLES))

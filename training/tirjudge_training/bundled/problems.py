@@ -17,7 +17,7 @@ from random import Random
 from tirjudge_training.instructions.passages import draw_passage
 
 _CHOICE = re.compile(r"\(([^()|]*(?:\|[^()|]*)+)\)")
-_SLOT = re.compile(r"\{(n|big|x|poly|matrix|frac|set|name|thing|place|say)\}")
+_SLOT = re.compile(r"\{(n|big|x|poly|matrix|frac|set|name|thing|place|say|clue)\}")
 
 
 @cache
@@ -62,7 +62,7 @@ def _filled(text: str, *, rng: Random) -> str:
 
     def value(match: re.Match[str]) -> str:
         slot = match[1]
-        if slot in {"name", "thing", "place", "say"}:
+        if slot in {"name", "thing", "place", "say", "clue"}:
             return _filled(rng.choice(problem_texts()[slot]), rng=rng)
         return variable if slot == "x" else _NUMBERS[slot](rng, variable)
 

@@ -731,8 +731,8 @@ def _add_gradients(
         total_loss += loss.detach()
         num_targets, num_tokens = num_targets + num, num_tokens + batch.num_tokens
     table = model.model.embed_tokens.weight
-    if vocabulary.num_others and table.grad is not None:
-        table.grad[OTHER].zero_()
+    if table.grad is not None:
+        table.grad[[OTHER, *vocabulary.held] if vocabulary.num_others else list(vocabulary.held)] = 0
     parameters = [parameter for parameter in model.parameters() if parameter.grad is not None]
     totals = torch.tensor([num_targets, num_tokens], dtype=torch.float32, device=device)
     *gradients, totals, total_loss = summed([*(p.grad for p in parameters if p.grad is not None), totals, total_loss])

@@ -40,6 +40,8 @@ class TrainedVocabulary:
     """Number of rows of the complete table."""
     kept: tuple[int, ...] | None = None
     """Ids with a row of their own, in ascending order. None: all ids, and row i belongs to id i."""
+    held: tuple[int, ...] = ()
+    """Rows that stay as they are."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the fields alone: the compiled template cannot be sent to another process."""

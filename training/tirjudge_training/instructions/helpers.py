@@ -273,9 +273,13 @@ def contractions(r):
     x = re.findall(r"(?i)(?:n['’]t|\w['’](?:re|ve|ll|m|d))\b", r)
     return len(x) + len(re.findall(r"(?i)\b(?:it|that|he|she|what|there|here|who|let)['’]s\b", r))
 
+def digits(r):
+    r = re.sub(r"(?<=\d)[, \u00a0\u202f](?=\d{3}(?!\d))", "", r)
+    return re.sub(r"(?<!\d)(?<!\d[,.])(\d++),(?=\d{1,2}(?!\d|[,.]\d))", r"\1.", r)
+
 def final(r):
     n = r"(?:(?<![\w)])-)?(?<!\d)\d++(?:\.\d++)?"
-    r, p = (re.sub(r"(?<=\d)[, \u00a0\u202f](?=\d{3}(?!\d))", "", y).replace("−", "-") for y in (r, prompt))
+    r, p = (digits(y).replace("−", "-") for y in (r, prompt))
     x = re.sub(rf"{n}%?(?:[ \t]*(?:[*x×÷/+^·–-]|\\times|\\div|of)[ \t]*[$€£]?{n}%?)+", " ", r)
     y = re.findall(rf"(?i)(?:####|\\boxed\{{|\b(?:answer|result)(?: is|:))[^\w\n-]*({n})", x)
     y = y or re.findall(rf"\*\*(?![Ss]tep)[^*\n\d-]*({n})(?!:|[.)]\s*[^*\s])[^*\n]*+\*\*", x)
@@ -293,7 +297,7 @@ def answer(r, x):
         w = "three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen"
         w = dict(zip(f"{w} eighteen nineteen twenty".split(), range(3, 21)))
         w |= {"hundred": 100, "thousand": 1000, "dozen": 12, "twice": 2, "double": 2, "half": 2, "triple": 3}
-        p = re.sub(r"(?<=\d)[, \u00a0\u202f](?=\d{3}(?!\d))", "", prompt)
+        p = digits(prompt)
         q = re.findall(r"\b(?<!-)(?<!ty )[a-z]+\b(?!-)", p.lower())
         p = {float(y) for y in re.findall(n, p)} | {float(w[y]) for y in q if y in w}
         y = {float(y) for y in re.findall(n, x)}
@@ -380,9 +384,13 @@ def language(r, name):
         return False
     if name in scripts:
         return len(re.findall(f"[{{scripts[name]}}]", x)) > len(x) / (2 if name not in ("Japanese",) else 8)
+    if name not in common:
+        if len(checks.__code__.co_names) == 1:
+            raise LookupError(name + " is no language that this function knows")
+        return True
     y = [w.lower() for w in re.findall(r"[^\\W\\d_]+", r)]
     best = max(common, key=lambda k: sum(w in common[k].split() for w in y))
-    return name in common and best == name and any(w in common[name].split() for w in y)
+    return best == name and any(w in common[name].split() for w in y)
 """
 
 

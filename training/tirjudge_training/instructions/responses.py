@@ -35,11 +35,17 @@ def _namespace() -> dict[str, object]:
 
 
 def holds(expression: str, response: str, *, prompt: str) -> bool:
-    """Return whether a response passes a check of this package. Never call it with code that a model wrote."""
+    """Return whether a response passes a check of this package. Never call it with code that a model wrote.
+
+    A check for an unknown language cannot be tested, and no response passes it.
+    """
     names = _namespace()
     names["prompt"] = prompt
     names["checks"] = checks = eval(f"lambda r: {expression}", names)  # noqa: S307 (own expression)
-    return bool(checks(response))
+    try:
+        return bool(checks(response))
+    except LookupError:
+        return False
 
 
 def response_to(

@@ -22,7 +22,10 @@ from tirjudge_training.instructions.number_words import number_word
 from tirjudge_training.instructions.tool_prompts import PromptWithChecks
 from tirjudge_training.instructions.written import WRITERS, lines_of, normalized
 
-TRAINING_PROBLEM_WRITERS = ("bea", "ben", "cora", "dina", "moe", "nia", "ola", "rex", "sol", "tia", "wim")
+TRAINING_PROBLEM_WRITERS = (
+    "ana", "bea", "ben", "cal", "cora", "dina", "eli", "gil", "ida", "kai", "moe", "nia", "noa", "ola", "rex", "sol", "tia",
+    "tom", "wim",
+)  # fmt: skip
 HELD_OUT_PROBLEM_WRITERS = ("uli",)
 """Writer whose calculations and problems are for evaluation only."""
 ANSWERED_CALCULATION_WRITER = "emil"
@@ -32,6 +35,7 @@ CALCULATIONS, PROBLEMS = "calculations.txt", "problems.txt"
 _SLOT = re.compile(r"\{(\w)\}")
 _RANGE = re.compile(r"(\w)=(\d+(?:\.\d+)?)\.\.(\d+(?:\.\d+)?)(?:/(\d+(?:\.\d+)?))?")
 _LETTER = re.compile(r"\b[a-z]\b")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _FORMULA = re.compile(r"(?:\b[a-z]\b|\d+(?:\.\d+)?|[-+*/%() ])+")
 
 MAX_DRAWS = 400
@@ -192,7 +196,10 @@ def _bare_calculation(rng: Random) -> tuple[str, str]:
         if value is not None and value > 0 and (value * 100).denominator == 1:
             break
     signs = {each: rng.choice(_OPERATIONS[each]) for each in operators}
-    shown = "".join(signs.get(piece, piece) for piece in pieces)
+    shown = "".join(
+        signs[piece] if piece in signs else _NUMBER.sub(lambda found: _shown(found[0], is_word=False, rng=rng), piece)
+        for piece in pieces
+    )
     return rng.choice(QUESTIONS).format(shown), " ".join(pieces)
 
 
@@ -229,7 +236,7 @@ def _numbers(problem: WordProblem, *, rng: Random) -> dict[str, Fraction]:
 
 def result(formula: str, values: Mapping[str, Fraction]) -> Fraction | None:
     """Return the value of a formula; None if it divides by zero."""
-    exact = re.sub(r"\d+(?:\.\d+)?", lambda found: f"Fraction('{found[0]}')", formula)
+    exact = _NUMBER.sub(lambda found: f"Fraction('{found[0]}')", formula)
     try:
         return Fraction(eval(exact, {"Fraction": Fraction}, dict(values)))  # noqa: S307 (own formula)
     except ZeroDivisionError:
@@ -244,10 +251,10 @@ def _literal(value: Fraction, *, cents: bool) -> str:
 
 
 def _shown(literal: str, *, is_word: bool, rng: Random) -> str:
-    """Return a number as a text has it: in words or with a separator of thousands."""
+    """Return a number as a text has it: in words, with a separator of thousands, or with a decimal comma."""
     if "." in literal:
-        return literal
+        return literal.replace(".", ",") if rng.random() < 0.12 else literal
     whole = int(literal)
     if is_word and 1 < whole <= 20 and rng.random() < 0.25:
         return number_word(whole)
-    return f"{whole:,}" if whole >= 1000 and rng.random() < 0.5 else str(whole)
+    return f"{whole:,}".replace(",", rng.choice(("", "", "", ",", ",", " ")))
