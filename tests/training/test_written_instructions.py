@@ -125,7 +125,7 @@ def test_invalid_notation_is_refused(text: str) -> None:
 @pytest.mark.parametrize("name", [name for name in SOURCES if name not in TOOL_SOURCES])
 def test_definitions_are_complete(name: str) -> None:
     """A program with the definitions of one function runs without the others."""
-    namespace: dict[str, object] = {"prompt": "Say it in 2 words."}
+    namespace: dict[str, object] = {"prompt": "Say it in 2 words.", "checks": lambda r: []}
     exec("import json, math, re\n" + "\n".join(definitions(f"{name}(")), namespace)  # noqa: S102 (own source)
     text = "- One *note*.\n\n| a | b |\n|---|---|\nIt's 5 [x] o'clock."
     arguments = {
@@ -338,6 +338,15 @@ def test_an_unknown_language_decides_nothing() -> None:
     assert [line.strip() for line in printed.splitlines()] == ["A 1 1", "B 1 0", 'CHECK {"A": 2, "B": 1}']
     with pytest.raises(LookupError, match="Esperanto is no language that this function knows"):
         run_trusted(program([esperanto], mode=Mode.PAIRWISE), bindings=bound)
+
+
+def test_a_text_that_has_to_match_and_not_to_match_gives_no_verdict() -> None:
+    """The judge has misread such a prompt."""
+    bound = bindings(Mode.PAIRWISE, prompt="?", responses=["`[A-Z]+`", "`[a-z]+`"])
+    printed = run_trusted(program(["matches(r, 'AB')", "no_match(r, 'ab')"], mode=Mode.PAIRWISE), bindings=bound)
+    assert [line.strip() for line in printed.splitlines()] == ["A 1 1", "B 0 0", 'CHECK {"A": 2, "B": 0}']
+    with pytest.raises(ValueError, match="the same text is to match and not to match"):
+        run_trusted(program(["matches(r, 'AB')", "no_match(r, 'ab', 'AB')"], mode=Mode.PAIRWISE), bindings=bound)
 
 
 HOSTILE = (
