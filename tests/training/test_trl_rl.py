@@ -333,7 +333,7 @@ def test_engine_and_trainer_agree_on_logprobs(tmp_path) -> None:
 @pytest.mark.slow
 def test_resumed_run_reaches_the_same_weights(tmp_path) -> None:
     # At temperature 1, all rollouts of a group of the bundled judge are nearly equal.
-    settings = settings_of(save_every=1, learning_rate=1e-5, temperature=1.6)
+    settings = settings_of(save_every=1, learning_rate=1e-5, temperature=1.8)
     whole: list = []
     straight = train_for_real(tmp_path / "straight", settings=settings, log=whole)
     rows = [row for row in whole if isinstance(row, dict)]
