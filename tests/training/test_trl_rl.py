@@ -348,7 +348,7 @@ def test_resumed_run_reaches_the_same_weights(tmp_path) -> None:
 
     parts: list = []
     with pytest.raises(KeyboardInterrupt):
-        train_for_real(tmp_path / "killed", settings=settings, log=parts, killed_at=2)
+        train_for_real(tmp_path / "killed", settings=settings, log=parts, killed_at=3)
     resumed = train_for_real(tmp_path / "killed", settings=settings, log=parts)
     assert resumed.step == straight.step == 3
     kept_whole = dict(row for row in whole if isinstance(row, tuple))

@@ -383,15 +383,15 @@ _LANGUAGE = f"""
 def language(r, name):
     scripts = {_SCRIPTS!a}
     common = {_LANGUAGES!a}
+    if name not in scripts and name not in common:
+        if len(checks.__code__.co_names) == 1:
+            raise LookupError(name + " is no language that this function knows")
+        return True
     x = re.sub(r"[\\W\\d_]", "", r)
     if not x:
         return False
     if name in scripts:
         return len(re.findall(f"[{{scripts[name]}}]", x)) > len(x) / (2 if name not in ("Japanese",) else 8)
-    if name not in common:
-        if len(checks.__code__.co_names) == 1:
-            raise LookupError(name + " is no language that this function knows")
-        return True
     y = [w.lower() for w in re.findall(r"[^\\W\\d_]+", r)]
     best = max(common, key=lambda k: sum(w in common[k].split() for w in y))
     return best == name and any(w in common[name].split() for w in y)
