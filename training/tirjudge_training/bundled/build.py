@@ -201,7 +201,7 @@ def mode_tokens(tokenizer: Tokenizer, profile: Profile) -> tuple[tuple[int, int]
     return tuple(found)
 
 
-MODE_DISTANCE = 1.0
+MODE_DISTANCE = 0.5
 """Distance between the embeddings of two tokens that say the mode. Embeddings of a trained judge have a length of about 4."""
 
 

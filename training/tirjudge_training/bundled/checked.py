@@ -62,17 +62,17 @@ class CheckedShares:
     problems: float = 0.35
     """Share of those without a check that are problems of mathematics, contests, puzzles and exams. Contests with samples
     have a check."""
-    templates: float = 0.05
+    templates: float = 0.03
     """Share with instructions of the first generation's templates."""
-    numeric: float = 0.02
+    numeric: float = 0.01
     """Share of the first generation's questions with one numeric answer."""
-    calculations: float = 0.19
+    calculations: float = 0.18
     """Share of everyday calculations."""
     word_problems: float = 0.03
     """Share of word problems of several steps. They have no check: a judge of this size does not solve them."""
-    lookups: float = 0.07
+    lookups: float = 0.08
     """Share of questions that stores answer. A fifth of them are about generated worlds."""
-    code: float = 0.07
+    code: float = 0.06
     """Share of requests for code, most of them with examples."""
     regexes: float = 0.08
     """Share of requests for a regular expression, most of them with examples."""
