@@ -1,5 +1,6 @@
 """Supervised training of the bundled judge: masks, batches, the forward pass, and learning."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from transformers import Qwen3ForCausalLM
+from typer.testing import CliRunner
 
 from tirjudge.types import Mode
 from tirjudge_training.bundled.build import bundled_profile, make_tokenizer
@@ -33,6 +35,7 @@ from tirjudge_training.bundled.sft import (
 )
 from tirjudge_training.bundled.tokenizer import END_OF_TURN, TAGS
 from tirjudge_training.bundled.vocabulary import TrainedVocabulary
+from tirjudge_training.cli import app
 from tirjudge_training.synthetic.examples import segments
 
 SMALL = BundledRecipe(
@@ -180,6 +183,35 @@ def test_two_workers_learn_and_losses_are_reproducible(vocabulary) -> None:
     assert losses() == pytest.approx(first, rel=1e-3)
 
 
+def test_a_resumed_training_goes_on_with_the_learning_rate_of_its_step(
+    vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = replace(SMALL, num_workers=1)
+    state, taken = tmp_path / "state.pt", SharedMuon.step
+    rates: list[float] = []
+
+    def noted(self: SharedMuon, closure: None = None) -> None:
+        rates.append(self.param_groups[0]["lr"])
+        taken(self, closure)
+
+    def stopped(report: StepReport) -> None:
+        if report.step == 9:
+            raise KeyboardInterrupt
+
+    def trained(on_step: Callable[[StepReport], None]) -> None:
+        train_sft(recipe=recipe, profile=PROFILE, vocabulary=vocabulary, eos=END_OF_TURN, state=state, on_step=on_step)
+
+    monkeypatch.setattr(SharedMuon, "step", noted)
+    with pytest.raises(KeyboardInterrupt):
+        trained(stopped)
+    rates.clear()
+    steps: list[int] = []
+    trained(lambda report: steps.append(report.step))
+    assert 0 < steps[0] <= 9
+    assert rates == [recipe.matrix_lr * learning_rate(step, recipe) for step in steps]
+    assert len(set(rates)) == len(rates)
+
+
 def test_shared_muon_takes_the_steps_of_torch_up_to_its_rounding(tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(1)
     shapes = ((48, 16), (16, 48), (16, 16))
@@ -201,3 +233,9 @@ def test_shared_muon_takes_the_steps_of_torch_up_to_its_rounding(tmp_path: Path)
     for one, other in zip(ours, theirs, strict=True):
         # The products of torch are in bfloat16, with three decimal digits.
         assert float((one - other).detach().norm() / other.detach().norm()) < 0.03
+
+
+def test_all_stages_without_decay_are_refused(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["bundled", "--no-decay", "--out", str(tmp_path / "tiny")])
+    assert result.exit_code == 2
+    assert "given without --from" in result.output

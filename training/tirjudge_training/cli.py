@@ -92,6 +92,12 @@ def bundled(
             help="Run only the last stage, from this checkpoint; another --seed gives it new data. Default: all stages.",
         ),
     ] = None,
+    decay: Annotated[
+        bool,
+        typer.Option(
+            help="With --from: let the learning rate decay to zero. --no-decay: a stage that another follows."
+        ),
+    ] = True,
     items: Annotated[int, typer.Option(help="Held-out items per evaluation set; 0 skips the evaluation.")] = 1000,
     json_output: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
@@ -103,7 +109,12 @@ def bundled(
     Examples:
         tirjudge train bundled --out checkpoints/tiny --workers 2
         tirjudge train bundled --generation 1 --out checkpoints/first
+        tirjudge train bundled --from checkpoints/tiny --seed 7 --steps 400 --out checkpoints/further
     """
+    if parent is None and not decay:
+        raise typer.BadParameter(
+            "given without --from; of all stages, the last one has to decay", param_hint="--no-decay"
+        )
     if any(os.environ.get(name) != value for name, value in _ENVIRONMENT.items()):
         os.environ.update(_ENVIRONMENT)
         os.execv(sys.executable, sys.orig_argv)
@@ -118,6 +129,7 @@ def bundled(
     recipe = recipe if workers is None else replace(recipe, num_workers=workers)
     state = out.parent / f"{out.name}.training"
     stages = stages_of(recipe, folder=state) if parent is None else [last_stage(recipe, parent=parent)]
+    stages = stages if decay else [replace(stage, decay_share=0.0) for stage in stages]
     with Reporter(console=Console(stderr=True), line_every=50) as reporter:
         for number, stage in enumerate(stages, start=1):
             folder = stage_folder(state, number)

@@ -618,8 +618,7 @@ def _train(
     model = _initial_model(recipe, profile, vocabulary, eos=eos, start=start)
     torch.nn.Module.to(model, device)
     optimizers = make_optimizers(model, recipe)
-    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-    peaks = [group["lr"] for group in groups]
+    peaks = [group["lr"] for optimizer in optimizers for group in optimizer.param_groups]
     with _process_group(rendezvous, rank=rank, num_workers=recipe.num_workers), ExitStack() as stack:
         saved = (
             None if state is None or not state.exists() else torch.load(state, weights_only=True, map_location="cpu")
@@ -627,7 +626,8 @@ def _train(
         if saved is not None:
             model.load_state_dict(saved["model"])
             for optimizer, values in zip(optimizers, saved["optimizers"], strict=True):
-                optimizer.load_state_dict(values)
+                optimizer.load_state_dict(values)  # replaces the groups
+        groups = [group for optimizer in optimizers for group in optimizer.param_groups]
         shard, step, earlier_s = (0, 0, 0.0) if saved is None else (saved["shard"], saved["step"], saved["elapsed_s"])
         started = time.perf_counter() - earlier_s
         model.train()
@@ -713,6 +713,11 @@ def _save_state(
     written.replace(path)
 
 
+def multiplies_bfloat16() -> bool:
+    """Return whether this processor has instructions for products of bfloat16 numbers. On others, float32 is faster."""
+    return torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
+
+
 def _add_gradients(
     model: Qwen3ForCausalLM, batches: Sequence[PackedBatch], *, vocabulary: TrainedVocabulary, device: str
 ) -> tuple[float, int, int]:
@@ -721,7 +726,7 @@ def _add_gradients(
     Returns:
         Summed loss, number of tokens in the loss, number of computed tokens, each over all workers.
     """
-    bf16 = device == "cpu" and torch.cpu._is_amx_tile_supported()  # without such a unit, float32 is faster
+    bf16 = device == "cpu" and multiplies_bfloat16()
     total_loss = torch.zeros((), device=device)
     num_targets = num_tokens = 0
     for batch in batches:
