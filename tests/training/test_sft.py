@@ -183,7 +183,7 @@ def test_two_workers_learn_and_losses_are_reproducible(vocabulary) -> None:
     assert losses() == pytest.approx(first, rel=1e-3)
 
 
-def test_a_resumed_training_goes_on_with_the_learning_rate_of_its_step(
+def test_a_resumed_training_has_the_learning_rate_of_each_step(
     vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = replace(SMALL, num_workers=1)

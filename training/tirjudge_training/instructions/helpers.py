@@ -283,11 +283,13 @@ def final(r):
     x = re.sub(rf"{n}%?(?:[ \t]*(?:[*x×÷/+^·–-]|\\times|\\div|of)[ \t]*[$€£]?{n}%?)+", " ", r)
     y = re.findall(rf"(?i)(?:####|\\boxed\{{|\b(?:answer|result)(?: is|:))[^\w\n-]*({n})", x)
     y = y or re.findall(rf"\*\*(?![Ss]tep)[^*\n\d-]*({n})(?!:|[.)]\s*[^*\s])[^*\n]*+\*\*", x)
-    y = y or re.findall(rf"[=≈]\s*[$€£]?({n})", x)
     if y:
         return y[-1:]
     p = {float(z) for z in re.findall(n, p)}
-    y = [z for z in re.findall(n, x) if float(z) not in p]
+    *_, z = (None, *re.finditer(rf"[=≈]\s*[$€£]?({n})", x))
+    y = [z for z in re.findall(n, x[z.end() if z else 0:]) if float(z) not in p]
+    if z:
+        return [z[1], *y[-1:]]
     return [y[0], y[-1]] if y else (re.findall(n, x) or re.findall(n, r))[-1:]
 
 def answer(r, x):
@@ -393,8 +395,11 @@ def language(r, name):
     if name in scripts:
         return len(re.findall(f"[{{scripts[name]}}]", x)) > len(x) / (2 if name not in ("Japanese",) else 8)
     y = [w.lower() for w in re.findall(r"[^\\W\\d_]+", r)]
-    best = max(common, key=lambda k: sum(w in common[k].split() for w in y))
-    return best == name and any(w in common[name].split() for w in y)
+    if len(re.findall(r"[A-Za-z\\u00c0-\\u024f\\u1e00-\\u1eff]", x)) <= len(x) / 2:
+        return False
+    found = {{k: sum(map(frozenset(z.split()).__contains__, y)) for k, z in common.items()}}
+    most = max(found.values())
+    return found[name] == most and (most > 0 or len(y) <= 20)
 """
 
 
