@@ -102,7 +102,7 @@ def main() -> None:
         write_gguf(checkpoint, model)
         params = xllamacpp.CommonParams()
         params.model.path = str(model)
-        params.n_ctx, params.n_parallel, params.kv_unified = 3072, 2, True
+        params.n_ctx, params.n_parallel, params.kv_unified = 16_384, 2, True
         params.hostnames, params.port, params.api_keys = ["127.0.0.1"], port, [key]
         params.use_jinja, params.warmup = True, False
         params.cpuparams.n_threads = 1

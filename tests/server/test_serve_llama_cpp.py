@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def llama_cpp(environment: Environment, tmp_path: Path) -> Iterator[ServerProcess]:
-    """A llama.cpp server with the bundled judge, a context of 3,072 tokens, and an API key."""
+    """A llama.cpp server with the bundled judge and an API key. Its context holds a program with a look-up, 9,000 tokens."""
     with bind("127.0.0.1", port=0) as bound:
         port = url_of(bound).rpartition(":")[2]
     command = [str(environment(LLAMA_CPP)), str(SCRIPT), str(bundled_checkpoint())]
@@ -41,7 +41,7 @@ async def test_every_route_answers_with_llama_cpp(llama_cpp: ServerProcess, tmp_
     with pytest.raises(EngineRefused, match=r"answered 401: Invalid API Key .*; check --chat-api-key"):
         async with judge_server_with(tmp_path / "wrong", **settings | {"chat_api_key": "sk-wrong"}):
             pass
-    long = ITEMS[0] | {"prompt": "word again " * 2000}
+    long = ITEMS[0] | {"prompt": "word again " * 10_000}
     async with judge_server_with(tmp_path / "large", **settings) as client:
         too_long = await client.post("/v1/judge", json=long)
     async with judge_server_with(tmp_path / "small", **settings, chat_context_tokens=3072) as client:

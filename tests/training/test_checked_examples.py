@@ -266,7 +266,7 @@ def test_the_mode_stays_a_small_part_of_what_a_later_stage_reads(tmp_path: Path,
     save_file(far, parent / "model.safetensors")
     train_bundled(replace(SMALL, num_steps=2, parent=str(parent)), out=later, on_step=lambda _: None)
     modes = mode_tokens(Tokenizer.from_file(str(later / "tokenizer.json")), second_profile())
-    assert len(modes) == 6
+    assert len(modes) == 4
     start = weights_of_parent(parent, modes=modes, seed=SMALL.seed)[EMBEDDING].to(torch.bfloat16).float()
     table, before = load_file(later / "model.safetensors")[EMBEDDING].float(), far[EMBEDDING].float()
     for one, two in modes:

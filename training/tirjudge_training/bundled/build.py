@@ -187,18 +187,17 @@ def similar_embeddings(tokenizer: Tokenizer, *, num_rows: int, size: int, seed: 
 def mode_tokens(tokenizer: Tokenizer, profile: Profile) -> tuple[tuple[int, int], ...]:
     """Return the ids of the tokens in which the prompts of a single response and of a pair differ, by place.
 
+    Prompts without tools ask for no checks, so their tokens are not among them.
+
     Raises:
         ValueError: the two prompts do not have the same number of tokens.
     """
     chat = ChatTemplate(CHATML)
-    found: dict[tuple[int, int], None] = {}
-    for tools in (True, False):
-        single, pair = (
-            tokenizer.encode(rendered(example, profile=profile, chat=chat), add_special_tokens=False).ids
-            for example in empty_examples(tools=tools)
-        )
-        found |= dict.fromkeys((one, two) for one, two in zip(single, pair, strict=True) if one != two)
-    return tuple(found)
+    single, pair = (
+        tokenizer.encode(rendered(example, profile=profile, chat=chat), add_special_tokens=False).ids
+        for example in empty_examples()
+    )
+    return tuple(dict.fromkeys((one, two) for one, two in zip(single, pair, strict=True) if one != two))
 
 
 MODE_DISTANCE = 0.5

@@ -199,10 +199,10 @@ def rendered(example: CheckedExample, *, profile: Profile, chat: ChatTemplate, m
     return chat.render_prompt(text)
 
 
-def empty_examples(*, tools: bool) -> tuple[CheckedExample, CheckedExample]:
-    """Return examples with an empty prompt, of a single response and of a pair."""
+def empty_examples() -> tuple[CheckedExample, CheckedExample]:
+    """Return examples with an empty prompt and tools, of a single response and of a pair."""
     single = CheckedExample(
-        mode=Mode.POINTWISE, prompt="", checks=(), tools=tools, num_responses=1, outcomes=(), nearness=(), label=""
+        mode=Mode.POINTWISE, prompt="", checks=(), tools=True, num_responses=1, outcomes=(), nearness=(), label=""
     )
     return single, replace(single, mode=Mode.PAIRWISE, num_responses=2)
 
