@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def llama_cpp(environment: Environment, tmp_path: Path) -> Iterator[ServerProcess]:
-    """A llama.cpp server with the bundled judge and an API key. Its context holds a program with a look-up, 9,000 tokens."""
+    """A llama.cpp server with the bundled judge and an API key. Its context holds a program with a look-up, 28 KB of text."""
     with bind("127.0.0.1", port=0) as bound:
         port = url_of(bound).rpartition(":")[2]
     command = [str(environment(LLAMA_CPP)), str(SCRIPT), str(bundled_checkpoint())]
