@@ -10,7 +10,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -212,7 +212,7 @@ def create_file(path: Path) -> None:
         os.close(private(str(path), os.O_CREAT | os.O_RDWR))
         # SQLite creates its log with the mode of the database, but does not change the mode of an existing log.
         for file in (path, *(path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal"))):
-            if file.exists():
+            with suppress(FileNotFoundError):  # another connection may remove its log at any time
                 close_to_others(file)
     except OSError as error:
         raise RecordsError(f"records: {path}: {error.strerror}; use another --records, or none") from error
