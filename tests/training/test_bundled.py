@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from random import Random
 
 import pytest
 import pytest_asyncio
@@ -24,7 +25,9 @@ from tirjudge_training.bundled.measuring.items import MeasuredItem
 from tirjudge_training.bundled.measuring.judging import MeasuredJudgment, ShownChecks
 from tirjudge_training.bundled.measuring.sets import sets_named
 from tirjudge_training.checkpoints import UNCALIBRATED
+from tirjudge_training.instructions.composing import composer_of
 from tirjudge_training.instructions.notation import parse_checks
+from tirjudge_training.instructions.written import HELD_OUT_WRITERS
 
 NUM_ITEMS = 120
 NUM_ITEMS_FAST = 16
@@ -45,6 +48,18 @@ async def judge() -> AsyncIterator[Judge]:
 
 async def scored(judge: Judge, name: str, *, num_items: int = NUM_ITEMS) -> Score:
     return await measure(judge, next(s for s in TEST_SETS if s.name == name), num_items=num_items, seed=SEED)
+
+
+@pytest.mark.parametrize("mode", [Mode.POINTWISE, Mode.PAIRWISE])
+@in_module_loop
+async def test_verdicts_without_tools_are_short(judge: Judge, mode: Mode) -> None:
+    """A mean of checkpoints once wrote digits without end for such prompts. The accuracy of guesses did not show it."""
+    rng, composer = Random(SEED), composer_of(HELD_OUT_WRITERS)
+    prompts = [composer.draw(rng, num_sentences=rng.randint(1, 4)).text for _ in range(40)]
+    for prompt in prompts:
+        request = JudgeRequest(mode=mode, prompt=prompt, responses=["Yes.", "No."], tools="off", temperature=0.0)
+        judgment = await judge.judge(request)
+        assert [turn.num_tokens for rollout in judgment.rollouts for turn in rollout.turns if turn.num_tokens > 8] == []
 
 
 @pytest.mark.slow

@@ -29,6 +29,7 @@ from threadpoolctl import threadpool_limits
 
 from tirjudge.engines.base import BaseEngine, EngineFacts
 from tirjudge.engines.checkpoint import Qwen3Config, read_eos_token_ids, read_json, read_safetensors
+from tirjudge.engines.repetition import is_repeated
 from tirjudge.engines.tokenization import LocalTokenizer, StopMatch, find_stop
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong
 from tirjudge.model import EngineKind, EngineOptions, Model, checkpoint_folder, fingerprint, identity_of
@@ -738,11 +739,17 @@ class EmbeddedEngine(BaseEngine):
             return self._finish(request, finish_reason="stop", stop=found)
         if len(request.token_ids) >= request.sampling.max_tokens or request.num_tokens == self.context_tokens:
             return self._finish(request, finish_reason="length")
+        if is_repeated(request.token_ids):
+            return self._finish(request, finish_reason="repetition")
         request.slot.token_ids[request.num_tokens - 1] = token_id
         return None
 
     def _finish(
-        self, request: _Request, *, finish_reason: Literal["stop", "length"], stop: StopMatch | None = None
+        self,
+        request: _Request,
+        *,
+        finish_reason: Literal["stop", "length", "repetition"],
+        stop: StopMatch | None = None,
     ) -> None:
         self._leave(request)
         written = request.written if stop is None else request.written[: stop.end]

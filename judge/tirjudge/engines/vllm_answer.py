@@ -21,12 +21,12 @@ from typing import Any, Protocol
 from safetensors import SafetensorError, safe_open
 
 from tirjudge.engines.checkpoint import read_json
+from tirjudge.engines.repetition import MAX_PATTERN, MIN_COUNT
 from tirjudge.errors import CheckpointError, EngineUnavailable
 from tirjudge.types import Completion, Sampling
 
-REPETITION: Mapping[str, int] = {"max_pattern_size": 32, "min_pattern_size": 1, "min_count": 64}
-"""Repetition limit: a turn ends after the same 1 to 32 tokens were generated 64 times in a row. Programs with long
-lists or tables do not reach this limit."""
+REPETITION: Mapping[str, int] = {"max_pattern_size": MAX_PATTERN, "min_pattern_size": 1, "min_count": MIN_COUNT}
+"""Repetition limit, as vLLM takes it."""
 
 
 TAIL_IDS = 8

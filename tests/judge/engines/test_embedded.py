@@ -27,6 +27,7 @@ from tirjudge.engines.embedded import (
     choose_token,
     log_softmax,
 )
+from tirjudge.engines.repetition import MIN_COUNT, is_repeated
 from tirjudge.engines.tokenization import LocalTokenizer
 from tirjudge.errors import CheckpointError, EngineUnavailable, PromptTooLong
 from tirjudge.types import Completion, Sampling
@@ -159,6 +160,29 @@ async def test_prompts_longer_than_a_chunk_equal_transformers(make_engine: MakeE
     )
     assert_equals_reference(found[0], OTHER[:9], checkpoint)
     assert_equals_reference(found[1], long_ids, checkpoint)
+
+
+async def test_a_repetition_is_stopped(make_engine: MakeEngine):
+    sampling = Sampling(max_tokens=200, allowed_token_ids=(65,))
+    completion = await make_engine().generate(IDS[:4], sampling=sampling, session="lost")
+    assert (completion.token_ids, completion.finish_reason) == ((65,) * MIN_COUNT, "repetition")
+
+
+@pytest.mark.parametrize(
+    ("token_ids", "repeated"),
+    [
+        ([5] * 63, False),
+        ([5] * 64, True),
+        ([9, *([5, 6] * 64)], True),
+        ([9, *([5, 6] * 63), 6], False),
+        ([*range(32)] * 64, True),
+        ([*range(33)] * 64, False),
+        ([*([7] * 64), 8], False),
+        ([], False),
+    ],
+)
+def test_a_pattern_is_repeated_if_it_fills_the_end(token_ids: list[int], repeated: bool):
+    assert is_repeated(token_ids) is repeated
 
 
 async def test_the_context_ends_a_completion_and_rejects_a_prompt_that_fills_it(make_engine: MakeEngine):
