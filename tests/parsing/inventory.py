@@ -359,6 +359,7 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge.engines.embedded:EmbeddedEngine._schedule": _OURS,
     "tirjudge.engines.embedded:Qwen3._groups": _OURS,
     "tirjudge.engines.fleet_urls:_urls_in": _OPERATOR,
+    "tirjudge.engines.repetition:is_repeated": "token ids, at most the last 2,048 for each of 32 lengths",
     "tirjudge.engines.scripted:ScriptedEngine.generate": "for tests",
     "tirjudge.engines.tokenization:find_stop": "continues from the end of the previous search; the stop strings are trusted",
     "tirjudge.engines.vllm:_PROGRESS": _OPERATOR,

@@ -8,8 +8,8 @@ MAX_PATTERN = 32
 """Maximum number of tokens of a pattern."""
 
 MIN_COUNT = 64
-"""A turn ends after the same 1 to `MAX_PATTERN` tokens were generated so many times in a row. Programs with long lists or
-tables do not reach this limit."""
+"""Number of times in a row. A turn ends after the same 1 to `MAX_PATTERN` tokens were generated as often. Programs with long
+lists or tables do not reach this limit."""
 
 
 def is_repeated(token_ids: Sequence[int]) -> bool:
