@@ -17,12 +17,12 @@ from unittest.mock import AsyncMock
 import httpx2
 import pytest
 
+from tests.endless import endless
 from tests.processes import descendants, is_alive
 from tests.waiting import until
 from tirjudge.engines import fleet
 from tirjudge.engines.vllm import VLLMEngine
 from tirjudge.errors import EngineUnavailable
-from tirjudge.types import Sampling
 from tirjudge_server import vllm_workers, worker_guard
 from tirjudge_server.opening import open_judging
 from tirjudge_server.settings import ServerSettings
@@ -239,7 +239,7 @@ async def test_healthy_worker_that_makes_no_steps_is_restarted(
         _, worker = sorted(descendants(os.getpid(), containing=url.rpartition(":")[2]))
         ids = await model.engine.tokenizer.encode_prompt("?")
         with pytest.raises(EngineUnavailable, match="its engine hangs"):
-            await model.engine.generate(ids, sampling=Sampling(max_tokens=4000), session="s.0")
+            await model.engine.generate(ids, sampling=endless(4000), session="s.0")
         await until(lambda: not is_alive(worker), at_most_s=120)
         async with asyncio.timeout(120):
             while not await is_healthy(url):  # noqa: ASYNC110

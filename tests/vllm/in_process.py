@@ -18,6 +18,7 @@ import pytest
 import pytest_asyncio
 from vllm.v1.engine.async_llm import AsyncLLM
 
+from tests.endless import endless
 from tests.vllm.conformance import *  # noqa: F403
 from tests.vllm.server import BLOCK_TOKENS
 from tirjudge.engines.embedded import EmbeddedEngine
@@ -73,8 +74,7 @@ async def test_the_engine_reports_its_context_length(engine: AsyncVLLMEngine):
 
 
 async def test_a_cancelled_turn_is_aborted(engine: AsyncVLLMEngine):
-    sampling = Sampling(max_tokens=3000, temperature=2.0, seed=0, allowed_token_ids=tuple(range(64, 96)))
-    task = asyncio.create_task(engine.generate([65, 66], sampling=sampling, session="left"))
+    task = asyncio.create_task(engine.generate([65, 66], sampling=endless(3000), session="left"))
     while not STARTED[0].output_processor.has_unfinished_requests():  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     task.cancel()

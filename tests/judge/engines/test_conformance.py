@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 from tokenizers import Tokenizer
 
+from tests.endless import endless
 from tirjudge.engines.base import Engine
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.engines.vllm import VLLMEngine
@@ -162,8 +163,7 @@ async def test_a_cancelled_turn_is_removed_from_the_engine(
 
     monkeypatch.setattr(shared_engine.model, "forward", held)
     monkeypatch.setattr(Future, "cancel", cancel)
-    endless = Sampling(max_tokens=480, allowed_token_ids=(65,))
-    task = asyncio.create_task(engine.generate([65, 66], sampling=endless, session="endless"))
+    task = asyncio.create_task(engine.generate([65, 66], sampling=endless(480), session="endless"))
     await joined.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
+from tests.endless import endless
 from tirjudge.engines import embedded
 from tirjudge.engines.checkpoint import Qwen3Config
 from tirjudge.engines.embedded import (
@@ -369,8 +370,7 @@ async def test_a_cancelled_request_frees_its_place_in_the_batch(make_engine: Mak
         return forward(*args, **kwargs)
 
     engine.model.forward = held
-    endless = Sampling(max_tokens=400, allowed_token_ids=(65,))
-    tasks = [asyncio.create_task(engine.generate(IDS, sampling=endless, session=s)) for s in ("runs", "waits")]
+    tasks = [asyncio.create_task(engine.generate(IDS, sampling=endless(400), session=s)) for s in ("runs", "waits")]
     await joined.wait()
     for task in tasks:
         task.cancel()
@@ -390,14 +390,13 @@ async def test_closing_fails_pending_and_new_requests(make_engine: MakeEngine):
         return forward(*args, **kwargs)
 
     engine.model.forward = held
-    endless = Sampling(max_tokens=400, allowed_token_ids=(65,))
-    tasks = [asyncio.create_task(engine.generate(IDS, sampling=endless, session=s)) for s in ("runs", "waits")]
+    tasks = [asyncio.create_task(engine.generate(IDS, sampling=endless(400), session=s)) for s in ("runs", "waits")]
     await asyncio.sleep(0)
     engine.close()
     for result in await asyncio.gather(*tasks, return_exceptions=True):
         assert isinstance(result, EngineUnavailable)
     with pytest.raises(EngineUnavailable, match="closed"):
-        await engine.generate(IDS, sampling=endless, session="comes")
+        await engine.generate(IDS, sampling=endless(400), session="comes")
 
 
 async def test_an_engine_failure_fails_every_request_with_its_cause(make_engine: MakeEngine, caplog):
