@@ -379,3 +379,14 @@ def test_an_interruption_says_how_to_go_on() -> None:
     with pytest.raises(KeyboardInterrupt), Reporter(console=Console(file=output, width=20)):
         raise KeyboardInterrupt
     assert output.getvalue() == "interrupted; run the same command again to resume\n"
+
+
+def test_a_log_file_shows_the_start_the_first_step_and_then_every_nth() -> None:
+    output = StringIO()
+    with Reporter(console=Console(file=output, width=20), line_every=50) as reporter:
+        reporter.began(StageRecord(name="stage 1 of 1", kind="sft"))
+        assert output.getvalue() == "stage 1 of 1: starting\n"
+        for step in range(7, 102):
+            reporter.moved("training", step, 300, {"train/loss": 0.5})
+    shown = [line.split()[-1] for line in output.getvalue().splitlines()[1:]]
+    assert shown == ["7/300", "50/300", "100/300"]

@@ -43,7 +43,7 @@ class Reporter(Callback):
 
     Args:
         console: Output. If it is not a terminal, lines are printed instead of a bar.
-        line_every: Number of steps between two lines, if the output is not a terminal.
+        line_every: Number of steps between two lines after the first step, if the output is not a terminal.
     """
 
     def __init__(self, *, console: Console, line_every: int = 10) -> None:
@@ -69,15 +69,20 @@ class Reporter(Callback):
 
     def began(self, stage: StageRecord) -> None:
         self._stage = stage.name
+        self._task = self._progress.add_task(f"{stage.name}: starting", total=None)
+        if not self._console.is_terminal:
+            self._console.print(f"{stage.name}: starting", soft_wrap=True)
 
     def moved(self, doing: str, done: int, total: int, values: Mapping[str, float]) -> None:
-        if doing != self._doing or self._task is None:
+        first = doing != self._doing
+        if first or self._task is None:
             self._remove()
             self._doing, self._task = doing, self._progress.add_task(doing, total=total)
         shown = "  ".join(f"{name} {values[metric]:.3f}" for metric, name in SHOWN if metric in values)
         description = f"{self._stage}: {doing}  {shown}".rstrip()
         self._progress.update(self._task, completed=done, total=total, description=description)
-        if not self._console.is_terminal and doing != "validating" and (done % self._line_every == 0 or done == total):
+        due = first or done % self._line_every == 0 or done == total
+        if due and not self._console.is_terminal and doing != "validating":
             self._console.print(f"{description}  {done}/{total}", soft_wrap=True)
 
     def ended(self, stage: StageRecord) -> None:
