@@ -112,6 +112,11 @@ def test_long_responses_are_read_in_linear_time(text: str) -> None:
         ("what is 15% of 80", "15 * 90 / 100"),
         ("what is 15% of 80, said twice", "15 * 80 / 100"),
         ("minutes in three hours", "4 * 60"),
+        ("One stone a day from my 4th to my 9th birthday: how many?", "4 * 9"),
+        (
+            "Half as many cups as bowls and half as many bowls as plates. If there are 20 bowls, how many in all?",
+            "20 * 2",
+        ),
     ],
 )
 async def test_a_calculation_with_other_numbers_than_the_prompt_gives_no_verdict(

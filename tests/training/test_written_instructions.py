@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from itertools import islice
 from random import Random
@@ -14,15 +15,18 @@ from tirjudge.types import MODEL_MODES, Mode, label_of
 from tirjudge_harness.best_of_n.graders.ifeval import Instructions, following
 from tirjudge_training.instructions.composing import Composer, composer_of
 from tirjudge_training.instructions.helpers import LANGUAGES, SOURCES, TOOL_SOURCES, definitions
-from tirjudge_training.instructions.notation import NAMES, Check, parse_checks
+from tirjudge_training.instructions.notation import NAMES, PLACED, Check, parse_checks
 from tirjudge_training.instructions.number_words import number_word
 from tirjudge_training.instructions.programs import program
 from tirjudge_training.instructions.responses import holds, response_to
 from tirjudge_training.instructions.varying import slotted, with_more_words, with_other_marks
 from tirjudge_training.instructions.written import (
+    ANSWERED_FORM_WRITERS,
+    HELD_OUT_FORM_WRITERS,
     HELD_OUT_REGEX_WRITERS,
     HELD_OUT_WRITERS,
     TRAINING_WRITERS,
+    WRITERS,
     Instruction,
     cues_of,
     in_order,
@@ -57,13 +61,24 @@ def draw(mode: Mode, *, count: int, held_out: bool = False, seed: int = 1) -> li
 
 REGEXES = ("is_regex", "matches", "no_match")
 """Checks of one kind of request."""
-NOT_HELD_OUT = {"lines_capital", "items_capital", "sentences_capital", *REGEXES}
-"""Checks that are newer than the held-out writer, whose texts do not change, so that judges can be compared."""
+NEWER = {
+    "punctuation", "quotes", "dashes", "lettered", "columns", "json_items", "per_list", "not_start", "not_end", "no_period",
+    "bold_text", "in_order", "own_line", "line_first", "last_line", "line_has", "bullet_has", "bullet_end", "sentence_has",
+    "sentence_start", "paragraph_has", "word_start", "number_only",
+}  # fmt: skip
+"""Checks of the second held-out writer."""
+NOT_HELD_OUT = {"lines_capital", "items_capital", "sentences_capital", *REGEXES, *NEWER}
+"""Checks that are newer than the first held-out writer, whose texts do not change, so that judges can be compared."""
 
 
 @pytest.mark.parametrize(
     ("writers", "names", "least"),
-    [(TRAINING_WRITERS, set(NAMES), 120), (HELD_OUT_WRITERS, set(NAMES) - NOT_HELD_OUT, 9)],
+    [
+        (TRAINING_WRITERS, set(NAMES) - NEWER, 120),
+        (TRAINING_WRITERS + HELD_OUT_FORM_WRITERS, NEWER, 120),
+        (HELD_OUT_WRITERS, set(NAMES) - NOT_HELD_OUT, 9),
+        (HELD_OUT_FORM_WRITERS, NEWER, 9),
+    ],
 )
 def test_every_check_has_written_sentences(writers: tuple[str, ...], names: set[str], least: int) -> None:
     written = written_by(writers)
@@ -71,9 +86,12 @@ def test_every_check_has_written_sentences(writers: tuple[str, ...], names: set[
     asked = dict.fromkeys((kinds[name] for name in names), 0)
     for instructions in written.by_name.values():
         for one in instructions:
-            for kind in {kinds[check.name] for check in one.checks}:
+            for kind in {kinds[check.name] for check in one.checks} & set(asked):
                 asked[kind] += 1
     assert {name: count for name, count in asked.items() if count < least} == {}
+    assert len(written.prompts) >= 60
+    if writers == HELD_OUT_FORM_WRITERS:
+        return
     assert len(written.prompts) >= 200
     assert min(len(written.tasks), len(written.facts), len(written.soft)) >= 80
 
@@ -81,7 +99,7 @@ def test_every_check_has_written_sentences(writers: tuple[str, ...], names: set[
 def test_no_sentence_for_training_is_one_of_the_held_out_writer() -> None:
     training, held_out = (
         {normalized(one.text) for each in written_by(writers).by_name.values() for one in each}
-        for writers in (TRAINING_WRITERS, HELD_OUT_WRITERS + HELD_OUT_REGEX_WRITERS)
+        for writers in (TRAINING_WRITERS, HELD_OUT_WRITERS + HELD_OUT_FORM_WRITERS + HELD_OUT_REGEX_WRITERS)
     )
     assert training & held_out == set()
 
@@ -106,6 +124,8 @@ def test_invalid_lines_are_reported(tmp_path) -> None:
         ('symbol ";" == 0', ['count(r, ";") == 0']),
         ("per_paragraph == 3", ["all(x == 3 for x in paragraph_sentences(r))"]),
         ('paragraph_first 2 "Still"', ['paragraph_first(r, 2, "Still")']),
+        ('line_first 2 "Still" ; not_start "Sure"', ['line_first(r, 2, "Still")', 'not starts(r, "Sure")']),
+        ("per_list <= 4", ["all(x <= 4 for x in list_items(r))"]),
         ("csv 4", ["csv(r, 4)"]),
         ("none", []),
     ],
@@ -130,6 +150,7 @@ def test_definitions_are_complete(name: str) -> None:
     text = "- One *note*.\n\n| a | b |\n|---|---|\nIt's 5 [x] o'clock."
     arguments = {
         "paragraph_first": (1, "one"),
+        "line_first": (1, "one"),
         "csv": (2,),
         "repeats": ("One",),
         "answer": (5,),
@@ -370,6 +391,10 @@ def test_a_text_that_has_to_match_and_not_to_match_gives_no_verdict() -> None:
 
 HOSTILE = (
     "[" * 40_000,
+    "‘" * 40_000,
+    " ‘a" * 13_000,
+    " --" * 13_000,
+    "- a\n " * 8_000,
     "\n" * 40_000,
     "-" * 40_000,
     "a" * 40_000,
@@ -381,7 +406,7 @@ HOSTILE = (
 )
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("paragraph_first", "csv")])
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in PLACED])
 def test_checks_take_linear_time(name: str) -> None:
     """Each of these texts would take minutes with a quadratic pattern."""
     compares = parse_checks_of(name)
@@ -437,11 +462,82 @@ def test_checks_are_in_the_order_in_which_a_sentence_asks_for_them() -> None:
     [
         ('starts(r, "Yes", "No")', "no, never", "Perhaps no"),
         ('ends(r, "Bye.", "Ciao.")', "I am off. Ciao!", "Ciao or not"),
+        ('ends(r, "!")', "I am off!", "I am off."),
+        ('not ends(r, "!")', "I am off.", "I am off!"),
+        ('not starts(r, "Sure")', "Of course.", "sure, I can"),
         ('bullet_start(r, "1.")', "1. a\n1. b", "1. a\n2. b"),
         ('bullet_start(r, "Go")', "- **Go** home\n- go on", "- Go\n- Stop"),
     ],
 )
 def test_texts_may_be_alternatives_or_marks(expression: str, passes: str, fails: str) -> None:
+    assert holds(expression, passes, prompt="")
+    assert not holds(expression, fails, prompt="")
+
+
+@pytest.mark.parametrize(
+    ("expression", "passes", "fails"),
+    [
+        ("punctuation(r) == 0", "it's a well-known fact", "it's a fact."),
+        ("quotes(r) == 0", "It's the students' room", "It's a 'room'"),
+        ("dashes(r) == 0", "- a well-known fact\n- and more", "a fact - and more"),
+        ("dashes(r) == 0", "9-17", "9–17"),
+        ("lettered(r) == 3", "a) one\nB. two\n(c) three", "a) one\n2. two\n(c) three"),
+        ("columns(r) == 3", "| a | b | c |\n|---|---|---|\n| 1 | 2 | 3 |", "| a | b |\n|---|---|\n| 1 | 2 |"),
+        ("columns(r) == 2", "a | b\n--|--\n1 | 2", "| a | b |\n| 1 | 2 |"),
+        ("json_items(r) == 2", '```json\n["a", "b"]\n```', '{"a": 1, "b": 2}'),
+        ("all(x == 2 for x in list_items(r))", "# A\n- a\n- b\n\n# B\n1. c\n2. d", "# A\n- a\n- b\n- c\n# B\n- d"),
+        ("all(x == 2 for x in list_items(r))", "Pros:\n- a\n\n- b", "no list"),
+        ('has_bold(r, "Sam", "mae")', "Well done, **Sam** and __Mae Low__", "Well done, **Sam** and Mae"),
+        ('in_order(r, "tea", "coffee")', "Tea is old. Coffee is too.", "Coffee is older than tea."),
+        ('own_line(r, "Pros", "Cons")', "## Pros\nIt is.\n**Cons:**\nIt was.", "Pros\nIt is. Cons"),
+        ('own_line(r, "---")', "One\n---\nTwo", "One --- Two"),
+        ('line_first(r, 2, "Today:")', "Yesterday: a\n\n- Today: b", "Today: b"),
+        ('last_line(r, "Verdict")', "So it is.\n**Verdict: yes**", "Verdict: yes\nSo it is."),
+        ('line_has(r, "=")', "a = b\nc = d", "a = b\nc - d"),
+        ('bullet_has(r, "should")', "It:\n- should a\n- B should", "- should a\n- B"),
+        ('bullet_end(r, "!")', "- a!\n- **b!**", "- a!\n- b"),
+        ('sentence_has(r, "fun")', "It is fun. What fun!", "It is fun. What joy!"),
+        ('sentence_start(r, "I")', 'It is. "I was."', "It is. He was."),
+        ('sentence_start(r, "We")', "We are. We were!", "We are. Were we?"),
+        ('paragraph_has(r, "fun")', "It is fun.\n\nWhat fun!", "It is fun.\n\nWhat joy!"),
+        ('word_start(r, "b")', "Bright blue bikes", "Bright, red bikes"),
+        ("number_only(r)", "£1,250.50", "It is 5"),
+        ("not ends_period(r)", "No dot", "A dot."),
+        ("quotes(r) == 0", "rock 'n' roll in the '90s", "She said 'I don't know' and left."),
+        ("dashes(r) == 0", "| a |\n| --- |\n| b |", "wait-- what"),
+        ("punctuation(r) == 0", "rock\nroll", "今天天气很好，我们去公园。"),
+        ("lettered(r) == 2", "**A.** One\n- b) Two", "A One\nB Two"),
+        ("columns(r) == 2", "**Rates | 2024**\n| a \\| b | c |\n|---|:-:|\n| 1 | 2 |", "a | b"),
+        (
+            "all(x == 2 for x in list_items(r))",
+            "1. **Pros**\n   - a\n   - b\n2. **Cons**\n   - c\n   - d",
+            "1. a\n2. b\n3. c",
+        ),
+        (
+            "all(x == 2 for x in list_items(r))",
+            "## A\n- a\n  - a1\n- b\n\n## B\n- c\n- d",
+            "- a\n  - b\n  - c\n- d\n- e",
+        ),
+        ('has_bold(r, "not")', "Do **not** go, <b>ever</b>", "**Note:** it is not allowed."),
+        (
+            'in_order(r, "Summary", "Cause")',
+            "## Summary\nThe cause is known.\n## Cause\nIt.",
+            "## Cause\nIt.\n## Summary\nSo.",
+        ),
+        ('own_line(r, "Action items")', "“Action items”\nNone.", "Action items: none"),
+        ('line_first(r, 1, "Subject:")', "**Subject**: Hi", "Subjects"),
+        ('last_line(r, "return 0")', "```c\nint x;\nreturn 0\n```", "return 0\nbye"),
+        ('line_has(r, "=")', "```\na=1\nb=2\n```", "a=1\nb 2"),
+        ('bullet_has(r, "client")', "1. **Speed**\n   The client gets it.\n2. Clients pay.", "- client\n- none"),
+        ('bullet_end(r, "together")', "- We work together.\n- We win “together”", "- We work.\n- together"),
+        ('sentence_has(r, "we")', "We go. So do we.", "They were late. The answer is one."),
+        ('sentence_start(r, "We")', "1. We plan. 2. We listen.", "We plan. 2. They listen."),
+        ('paragraph_has(r, "safety")', "## Overview\n\nSafety first.\n\n---\n\nMore safety.", "Safety.\n\nMore."),
+        ('word_start(r, "b")', "1. Bright bikes\n2. Big bags", "1. Bright bikes\n2. Old bags"),
+        ("number_only(r)", "```\n1 250,5\n```", "12, 15"),
+    ],
+)
+def test_forms(expression: str, passes: str, fails: str) -> None:
     assert holds(expression, passes, prompt="")
     assert not holds(expression, fails, prompt="")
 
@@ -505,3 +601,21 @@ def test_regular_expressions(expression: str, passes: str, fails: str) -> None:
 def test_the_final_number_is_the_stated_answer_or_the_last_number(response: str, answer: float) -> None:
     assert holds(f"answer(r, {answer})", response, prompt="")
     assert not holds(f"answer(r, {answer + 1})", response, prompt="")
+
+
+@pytest.mark.parametrize("writer", ANSWERED_FORM_WRITERS)
+def test_requests_with_answers_are_complete_and_not_in_the_training(writer: str) -> None:
+    text = (WRITERS / writer / "forms.jsonl").read_text(encoding="utf-8")
+    requests = [json.loads(line) for line in text.splitlines()]
+    assert len({one["prompt"] for one in requests}) == len(requests) >= 95
+    trained = {words for one in written_by(TRAINING_WRITERS).prompts for words in twelve_words(one.text)}
+    for one in requests:
+        assert one.keys() == {"prompt", "right", "wrong"}
+        assert "" not in {one["right"].strip(), one["wrong"].strip()}, one["prompt"]
+        assert one["right"] != one["wrong"], one["prompt"]
+        assert trained.isdisjoint(twelve_words(one["prompt"])), one["prompt"]
+
+
+def twelve_words(text: str) -> set[tuple[str, ...]]:
+    words = re.findall(r"\w+", text.lower())
+    return {tuple(words[at : at + 12]) for at in range(len(words) - 11)}

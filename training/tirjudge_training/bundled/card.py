@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
@@ -52,7 +53,7 @@ def write_card(checkpoint: Path) -> None:
     text = _template("card.md").format(
         **{key: recipe[key] for key in architecture},
         about=about.format(parameters=parameters, num_kinds=len(KINDS), num_checks=len(NAMES), tools=_tools(recipe)),
-        stages="".join(map(_stage, stages)) + _averaged(training.get("averaged")) + _noted(training.get("notes", ())),
+        stages="".join(map(_stage, stages)) + _averaged(training.get("averaged")),
         name=profile["name"],
         context_tokens=profile["context_tokens"],
         size_mb=(checkpoint / "model.safetensors").stat().st_size / 1e6,
@@ -84,12 +85,10 @@ def _stage(stage: Mapping[str, Any]) -> str:
 
 def _averaged(weights: Sequence[str] | None) -> str:
     """Return the line of a checkpoint whose weights are the mean of others, given by their hashes."""
-    return "" if weights is None else f"- mean of the weights {' and '.join(sha[:12] for sha in weights)}\n"
-
-
-def _noted(notes: Sequence[str]) -> str:
-    """Return the lines of changes of the weights that no stage made."""
-    return "".join(f"- {note}\n" for note in notes)
+    if weights is None:
+        return ""
+    counted = (f"{sha[:12]}" + f" (counted {num} times)" * (num > 1) for sha, num in Counter(weights).items())
+    return f"- mean of the weights {' and '.join(counted)}\n"
 
 
 def _score_row(score: Mapping[str, Any]) -> str:

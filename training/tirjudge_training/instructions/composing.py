@@ -120,6 +120,9 @@ SPANS: Mapping[str, tuple[int, ...]] = {
     "capitals": tuple(range(2, 21)),
     "letter": tuple(range(2, 31)),
     "csv": tuple(range(2, 9)),
+    "columns": tuple(range(2, 9)),
+    "per_list": tuple(range(2, 8)),
+    "json_items": tuple(range(2, 16)),
 }
 """Name of a check -> the numbers that its instructions have. Others have 2 to 10."""
 
@@ -189,7 +192,7 @@ class Composer:
             rng: source of randomness.
             num_sentences: number of sentences with instructions in a composed prompt.
         """
-        if self.whole and rng.random() < (0.3 if self.varied else 0.12):
+        if self.whole and rng.random() < (0.4 if self.varied else 0.12):
             one = self._whole(rng) if self.varied else rng.choice(self.whole)
             return ComposedPrompt(text=one.text, checks=one.checks)
         instructions = [self.instruction(rng) for _ in range(num_sentences)]
@@ -279,7 +282,7 @@ class Composer:
 
     def _value(self, slot: str, check: Check, *, values: Mapping[str, str | int], rng: Random) -> str | int:
         if f"{{{slot}}}" in check.numbers:
-            if check.name == "paragraph_first":
+            if check.name in ("paragraph_first", "line_first"):
                 return rng.randint(1, 6)
             span = SPANS.get(check.name, tuple(range(2, 11)))
             number = rng.choice(span)
@@ -291,8 +294,10 @@ class Composer:
             return rng.choice(LANGUAGES)
         if slot.startswith("c"):
             return rng.choice(SYMBOLS)
-        if slot.startswith("l") or check.name == "letter":
+        if slot.startswith("l") or check.name in ("letter", "word_start"):
             return rng.choice("abcdefghijklmnopqrstuvwxyz")
+        if check.name.startswith("sentence_"):
+            return self._word(rng)
         if slot.startswith("p") or check.name in ("start", "end"):
             return self.phrase(rng)
         if check.name in ("matches", "no_match"):

@@ -93,6 +93,31 @@ def tablerows(r):
 def parentheses(r):
     return len(re.findall(r"\([^()]*\)", r))
 
+def punctuation(r):
+    x = r"[.,;:!?…¡¿\"“”„«»‹›()\[\]{}–—―‘‚。、，；：！？「」『』《》（）।؟،؛]"
+    return len(re.findall(x + r"|(?<=\S)[ \t]+-+(?!\S)|(?<!\w)'(?=[^'\n]+'(?!\w))", r))
+
+def quotes(r):
+    x = r"(?<!\w)['‘](?!\d0s|n['’]|t(?:is|was)\b)(?=(?:[^'‘’\n]|(?<=\w)['’](?=\w))+['’](?!\w))"
+    return len(re.findall(r"[\"“”„«»‹›‚「」『』]|" + x, r, re.I))
+
+def dashes(r):
+    r = re.sub(r"(?m)^[ \t]*\|[-|: \t]+$|^[> \t]*- ", "", r)
+    return len(re.findall(r"[–—―]|(?<=[^\s-])[ \t]+-+(?!\S)|(?<=[^\s|:-])--+(?=[\w\s])", r))
+
+def lettered(r):
+    return len(re.findall(r"(?m)^[ \t]*(?:[-*•+][ \t]+|#+[ \t]+)?(?:\*\*)?\(?[A-Za-z][.)](?:\*\*)?\s", r))
+
+def columns(r):
+    x = [y.replace("\\|", "") for y in split_lines(r)]
+    x = [y for y in x if y[0] == y[-1] == "|"] or [y for y in x if "|" in y]
+    x = {re.sub(r"^\||\|$", "", y).count("|") + 1 for y in x}
+    return x.pop() if table(r) and len(x) == 1 else 0
+
+def json_items(r):
+    x = load(r)
+    return len(x) if isinstance(x, list) else 0
+
 def count(r, w):
     return r.lower().count(w.lower())
 
@@ -117,7 +142,7 @@ def starts(r, *ps):
 def ends(r, *ps):
     x = r.strip().strip('"').strip().lower()
     ps = [p.strip().lower() for p in ps]
-    return x.endswith(tuple(ps)) or x.rstrip(".!?").endswith(tuple(p.rstrip(".!?") for p in ps))
+    return x.endswith(tuple(ps)) or x.rstrip(".!?").endswith(tuple(p.rstrip(".!?") or p for p in ps))
 
 def first_word(r, w):
     x = tokens(r)
@@ -131,6 +156,28 @@ def paragraph_first(r, n, *ws):
     x = [tokens(y.lower()) for y in split_paragraphs(r)[n - 1 :]] if n > 0 else []
     y = [tokens(w.lower()) for w in ws]
     return len(x) >= len(y) and all(a[: len(b)] == b for a, b in zip(x, y))
+
+def line_first(r, n, *ws):
+    x = [y for y in split_lines(r.lower()) if not y.startswith("```")]
+    y = x[n - (n > 0)] if 0 < abs(n) <= len(x) else ""
+    p = "|".join(re.escape(w.strip().lower()) + r"(?!\w)" * w.strip()[-1:].isalnum() for w in ws)
+    return any(re.match(p, z) for z in (y, re.sub(r"\*\*|__", "", y).lstrip("#*_>\"'“‘`- ")))
+
+def last_line(r, *ws):
+    return line_first(r, -1, *ws)
+
+def own_line(r, *ws):
+    m = "#*_>:.\"'“”`- "
+    x = {y.lower() for y in split_lines(r)}
+    y = {z.strip(m) for z in x}
+    return all(w.strip().lower() in x or w[:1].isalnum() and w.strip(m).lower() in y for w in ws)
+
+def in_order(r, *ws):
+    for p in (r"(?m)^(?:[^\w\n]|\d)*", r"(?<![A-Za-z0-9])", ""):
+        x = [y.end() for w in ws if (y := re.search(p + re.escape(w), r, re.I))]
+        if len(x) == len(ws):
+            return x == sorted(set(x))
+    return False
 
 def first_sentence(r, w):
     return any(w.lower() in x.lower() for x in split_sentences(r)[:1])
@@ -147,6 +194,45 @@ def line_end(r, p):
 def bullet_start(r, w):
     x = re.findall(r"(?m)^[ \t]*((?:[-*•+]|\d+[.)])[ \t]+)(.*)$", r)
     return bool(x) and all(z.strip().strip("*_\"'").lower().startswith(w.lower()) or (y + z).startswith(w) for y, z in x)
+
+def bullet_end(r, *ws):
+    x = [y.rstrip("*_\"'”’` ") for y in items(r.lower().replace("…", "..."))]
+    ws = [w.lower() for w in ws]
+    p = tuple(w.rstrip(".!?") or w for w in ws)
+    return bool(x) and all(y.endswith(tuple(ws)) or y.rstrip(".!?*_\"'”’` ").endswith(p) for y in x)
+
+def said(r, *ws):
+    a, b = r"(?<![A-Za-z0-9])", r"(?:e?s)?(?![A-Za-z0-9])"
+    return all(re.search(a * w[:1].isalnum() + re.escape(w) + b * w[-1:].isalnum(), r, re.I) for w in ws)
+
+def bullet_has(r, *ws):
+    m = r"(?:[-*•+]|\d+[.)])[ \t]"
+    x = re.findall(rf"(?m)^[ \t]*{m}.*(?:\n[ \t]+(?![ \t]|{m}).*)*", r)
+    return bool(x) and all(said(y, *ws) for y in x)
+
+def line_has(r, *ws):
+    x = [y for y in split_lines(r) if not y.startswith("```")]
+    return bool(x) and all(said(y, *ws) for y in x)
+
+def sentence_has(r, *ws):
+    return bool(split_sentences(r)) and all(said(x, *ws) for x in split_sentences(r))
+
+def sentence_start(r, *ws):
+    p = "|".join(re.escape(w) + r"(?![^\W_])" * (len(w) > 1) for w in ws)
+    p = re.compile(rf"[\W\d_]*(?:{p})", re.I)
+    return bool(split_sentences(r)) and all(p.match(x) for x in split_sentences(r))
+
+def paragraph_has(r, *ws):
+    x = [y for y in split_paragraphs(r) if not re.fullmatch(r"\s*(?:#+ .*|\*\*[^*\n]*\*\*:?|[-*_ ]*)\s*", y)]
+    return bool(x) and all(said(y, *ws) for y in x)
+
+def word_start(r, x):
+    y = tokens(re.sub(r"(?m)^[ \t]*\d+[.)][ \t]", "", r))
+    return bool(y) and all(z[0].lower() == x.lower() for z in y)
+
+def has_bold(r, *ws):
+    x = re.findall(r"\*\*([^*\n]+)\*\*|__([^_\n]+)__|<(?:b|strong)>([^<\n]+)", r)
+    return said("\n".join(map("".join, x)), *ws)
 
 def bullets_alike(r):
     x = [(tokens(y) or [""])[0].lower() for y in items(r)]
@@ -185,6 +271,21 @@ def line_characters(r):
 
 def bullet_words(r):
     return [len(tokens(x)) for x in items(r)]
+
+def list_items(r):
+    x, sub, top = [0], [], None
+    for y in r.splitlines():
+        m = re.match(r"([ \t]*)(?:[-*•+]|(\d+[.)]|\(?[A-Za-z][.)]))[ \t]", y)
+        if m and x[-1] and (len(m[1].expandtabs()) > len(top[1].expandtabs()) + 1 or top[2] and not m[2]):
+            sub[-1] += 1
+        elif m:
+            top = top if x[-1] else m
+            x[-1] += 1
+            sub.append(0)
+        elif y[:1].strip() and x[-1] and not y.startswith("```"):
+            x.append(0)
+    x = x[: None if x[-1] or len(x) == 1 else -1]
+    return sub if sub and all(sub) and len(x) in (1, len(sub)) else x
 
 def upper(r):
     return r.isupper()
@@ -260,6 +361,11 @@ def ends_question(r):
 def ends_period(r):
     return r.strip().rstrip("\"'”*)").endswith(".")
 
+def number_only(r):
+    x = re.sub(r"^```\w*\s|```$", "", r.strip()).strip(" \r\n*_`$€£¥₹%.~")
+    n = r"(?:\d{1,3}(?:[ .'\u00a0\u202f]\d{3})+|\d+(?:(?:,\d{2,3})*,\d{3})?)(?:[.,]\d+)?"
+    return bool(re.fullmatch(rf"[-−+]?[$€£¥₹]?{n}(?:e[-+]?\d+|/\d+)?", x, re.I))
+
 def ascii_only(r):
     return r.isascii()
 
@@ -307,7 +413,9 @@ def answer(r, x):
         z = {float(c) for c in re.findall(n, " ".join(z))}
         k = {14, 15, 16, 20, 24, 25.4, 27, 28, 30, 30.48, 32, 36, 50, 52, 60, 64, 90, 100, 128, 144, 180, 200, 273.15}
         k |= {360, 365, 366, 568, 1000, 1024, 1440, 1760, 2000, 3600, 5280, 10_000, 100_000, 1_000_000}
-        if p - y - z or any(c > 12 and c not in k for c in y - p):
+        o = {float(y) for y in re.findall(r"(?<!\d)\d++(?=(?:st|nd|rd|th)\b(?! power))", prompt)}
+        many = re.findall(r"\b(?:half|twice|double|triple) (?:as|the|that|of)\b", prompt.lower())
+        if len(many) > len(re.findall(r"[*/]", x)) or p - y - z or (y - p) & o or any(c > 12 and c not in k for c in y - p):
             raise ValueError("the prompt has other numbers than the calculation")
         x = eval(x)
     return any(abs(float(y) - x) < (0.0501 if re.search(r"\.\d$", y) else 0.01) for y in final(r))

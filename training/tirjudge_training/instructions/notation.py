@@ -33,6 +33,12 @@ COUNTS = (
     "tablerows",
     "parentheses",
     "stars",
+    "punctuation",
+    "quotes",
+    "dashes",
+    "lettered",
+    "columns",
+    "json_items",
 )
 """Checks that compare one count of the response."""
 SYMBOLS = {"questions": "?", "exclamations": "!", "commas": ","}
@@ -46,6 +52,7 @@ LENGTHS = {
     "line_words": "line_words",
     "line_characters": "line_characters",
     "bullet_words": "bullet_words",
+    "per_list": "list_items",
 }
 """Checks that hold for each part of the response -> the function that returns the list of measures."""
 TEXTS = {
@@ -68,6 +75,19 @@ TEXTS = {
     "language": "language",
     "matches": "matches",
     "no_match": "no_match",
+    "not_start": "not starts",
+    "not_end": "not ends",
+    "bold_text": "has_bold",
+    "in_order": "in_order",
+    "own_line": "own_line",
+    "last_line": "last_line",
+    "line_has": "line_has",
+    "bullet_has": "bullet_has",
+    "bullet_end": "bullet_end",
+    "sentence_has": "sentence_has",
+    "sentence_start": "sentence_start",
+    "paragraph_has": "paragraph_has",
+    "word_start": "word_start",
 }
 """Checks with texts -> their function."""
 FORMS = {
@@ -90,6 +110,8 @@ FORMS = {
     "repeat": "repeats(r, prompt)",
     "ends_question": "ends_question(r)",
     "ends_period": "ends_period(r)",
+    "no_period": "not ends_period(r)",
+    "number_only": "number_only(r)",
     "ascii": "ascii_only(r)",
     "no_digits": "numbers(r) == 0",
     "has_number": "numbers(r) >= 1",
@@ -108,7 +130,7 @@ FORMS = {
     "sentences_capital": "all(capitalized(x) for x in split_sentences(r))",
 }
 """Checks without parameters -> their expression."""
-PLACED = {"paragraph_first": "paragraph_first", "csv": "csv"}
+PLACED = {"paragraph_first": "paragraph_first", "line_first": "line_first", "csv": "csv"}
 """Checks with a number that is no comparison."""
 
 NAMES = (*COUNTS, *SYMBOLS, *COUNTS_OF, *LENGTHS, *TEXTS, *FORMS, *PLACED)
@@ -201,7 +223,7 @@ def _check(match: re.Match[str]) -> Check:
     op = match[4] or (".." if match[6] else None)
     compared = tuple(number for number in (match[5], match[6], match[7]) if number)
     check = Check(name=name, texts=texts, numbers=numbers + compared, op=op)
-    takes_texts = name in TEXTS or name in COUNTS_OF or name == "paragraph_first"
+    takes_texts = name in TEXTS or name in COUNTS_OF or name in ("paragraph_first", "line_first")
     compares = name in COUNTS or name in SYMBOLS or name in COUNTS_OF or name in LENGTHS
     if (
         name not in NAMES

@@ -131,6 +131,14 @@ def _with_count(text: str, check: Check, target: int, *, sentences: Sequence[str
         return "\n***\n".join(_pieces(target, sentences, rng))
     if name == "lines":
         return "\n".join(_short(one) for one in _pieces(target, sentences, rng))
+    if name == "json_items":
+        return _json([_short(one) for one in _pieces(target, sentences, rng)])
+    if name in ("columns", "tablerows"):
+        rest = [line for line in text.splitlines() if "|" not in line]
+        num_columns = target if name == "columns" else _counted(text, Check(name="columns")) or 2
+        num_rows = target if name == "tablerows" else _counted(text, Check(name="tablerows")) or 2
+        cells = (" name |", "---|", *(f" {row} |" for row in range(num_rows)))
+        return "\n".join([*rest, *(f"|{cell * max(1, num_columns)}" for cell in cells)])
     current = _counted(text, check)
     if current > target:
         return _removed(text, check, current - target)
@@ -157,8 +165,11 @@ def _removed(text: str, check: Check, times: int) -> str:
         "links": r"https?://\S+|www\.\S+",
         "numbers": r"\d+(?:[.,:]\d+)*",
         "codeblocks": r"(?m)^\s*```\w*[\s\S]*?^\s*```",
-        "tablerows": r"(?m)^\s*\|.*\|\s*\n?",
         "parentheses": r"\([^()]*\)",
+        "punctuation": r"[^\w\s]",
+        "quotes": r"[\"'‘’“”„«»]",
+        "dashes": r"[–—]|(?<=\s)-+(?=\s)|--+",
+        "lettered": r"(?m)^[ \t]*\(?[A-Za-z][.)]\s",
     }
     if name in patterns:
         pattern, flags = patterns[name], 0
@@ -181,16 +192,26 @@ def _added(text: str, check: Check, times: int, *, sentences: Sequence[str], rng
         "links": ("https://example.org/page",),
         "numbers": ("7", "42", "365"),
         "parentheses": ("(indeed)", "(see below)"),
+        "punctuation": ("now,", "then;"),
+        "quotes": ('so-called"', 'almost"'),
+        "dashes": ("–", "—"),
     }
-    on_lines = {"bullets": "- {}", "numbered": "{n}. {}", "headings": "# {}", "codeblocks": "```\nprint(1)\n```"}
+    on_lines = {
+        "bullets": "- {}",
+        "numbered": "{n}. {}",
+        "lettered": "{l}) {}",
+        "headings": "# {}",
+        "codeblocks": "```\nprint(1)\n```",
+    }
     if name in on_lines:
         new = [
-            on_lines[name].replace("{n}", str(i + 1)).replace("{}", _short(rng.choice(sentences))) for i in range(times)
+            on_lines[name]
+            .replace("{n}", str(i + 1))
+            .replace("{l}", chr(ord("a") + i % 26))
+            .replace("{}", _short(rng.choice(sentences)))
+            for i in range(times)
         ]
         return "\n".join([text, *new])
-    if name == "tablerows":
-        head = [] if _counted(text, check) else ["| name | value |", "|---|---|"]
-        return "\n".join([text, *head, *(f"| row | {i} |" for i in range(times))])
     if name == "sections":
         start = _counted(text, check)
         return "\n".join([text, *(f"{check.texts[0]} {start + i + 1}\n{rng.choice(sentences)}" for i in range(times))])
@@ -216,6 +237,9 @@ def _with_lengths(text: str, name: str, target: int, *, sentences: Sequence[str]
         return "\n".join(
             (" ".join(_pieces(1 + target // 20, sentences, rng))[:target]).strip().ljust(target, "o") for _ in range(3)
         )
+    if name == "per_list":
+        lists = ["\n".join(f"- {_short(one)}" for one in _pieces(target, sentences, rng)) for _ in range(2)]
+        return "\n\n".join(f"# Part {number}\n{items}" for number, items in enumerate(lists, 1))
     several = [" ".join(_words(target, sentences, rng)) for _ in range(4)]
     if name == "line_words":
         return "\n".join(several)
@@ -305,6 +329,61 @@ def _on_lines(text: str, check: Check, want: bool, prompt: str, rng: Random) -> 
     return "\n".join(line if line.endswith(affix) else f"{line} {affix}" for line in lines)
 
 
+def _in_order(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    for one in check.texts:
+        text = re.sub(re.escape(one), "", text, flags=re.IGNORECASE)
+    if want:
+        return f"{text} {', then '.join(check.texts)}."
+    return f"{text} {', but before it '.join(reversed(check.texts))}." if len(check.texts) > 1 else text
+
+
+def _bold_text(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    return " ".join([text, *(f"**{one}**" for one in check.texts)]) if want else text.replace("**", "")
+
+
+def _own_line(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    if want:
+        return "\n".join([text, *(f"{one}\nThis part is short." for one in check.texts)])
+    missing = rng.choice(check.texts)
+    return re.sub(rf"(?im)^\W*{re.escape(missing.strip())}\W*$", "Another part", text)
+
+
+def _line_first(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    number = int(check.numbers[0])
+    lines = [line for line in text.splitlines() if line.strip()]
+    while len(lines) < number:
+        lines.append("Another line follows here.")
+    lines[number - 1] = f"{check.texts[0] if want else 'Perhaps'} {lines[number - 1]}"
+    return "\n".join(lines)
+
+
+def _last_line(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    *lines, last = [line for line in text.splitlines() if line.strip()] or [""]
+    return "\n".join([*(lines or [last]), f"{check.texts[0] if want else 'So'} it ends"])
+
+
+def _in_parts(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    """Return the text with the words of a check in each of its parts, or with one part more, without them."""
+    kind, _, place = check.name.partition("_")
+    shape = {"start": "{} {}", "end": "{1} {0}"}.get(place, "Now {} is {}")
+    if kind == "bullet" and not holds("bullets(r) > 0", text, prompt=prompt):
+        text = "\n".join(f"- {part}" for part in re.split(r"(?<=[.!?])\s+", text))
+    between = {"paragraph": "\n\n", "sentence": " "}.get(kind, "\n")
+    parts = re.split({"\n\n": r"\n\s*\n", " ": r"(?<=[.!?])\s+"}.get(between, r"\n+"), text.strip())
+    mark = "- " if kind == "bullet" else ""
+    if not want:
+        parts[rng.randrange(len(parts))] = f"{mark}Nobody knew why."
+        return between.join(parts)
+    word = " ".join(check.texts)
+    return between.join(f"{mark}{shape.format(word, part.removeprefix(mark))}" for part in parts)
+
+
+def _word_start(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    letter = check.texts[0]
+    words = [letter + ending for ending in ("arom", "elim", "inod", "orun")]
+    return " ".join(words if want else [*words, "% 1"])
+
+
 def _bullet_start(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
     word = check.texts[0] if check.texts else "Always"
     words = [word] * 3 if want else [word, "Perhaps", word]
@@ -387,6 +466,22 @@ _EDITS: dict[str, _Edit] = {
     "line_end": _on_lines,
     "bullet_start": _bullet_start,
     "bullets_alike": _bullet_start,
+    "not_start": lambda t, c, want, p, rng: _start(t, c, not want, p, rng),
+    "not_end": lambda t, c, want, p, rng: f"{t} And so on it goes" if want else f"{t} {c.texts[0]}",
+    "no_period": _either(lambda t: t.rstrip(". \n\"'"), lambda t: f"{t.rstrip('.!?')}."),
+    "bold_text": _bold_text,
+    "in_order": _in_order,
+    "own_line": _own_line,
+    "line_first": _line_first,
+    "last_line": _last_line,
+    "line_has": _in_parts,
+    "bullet_has": _in_parts,
+    "bullet_end": _in_parts,
+    "sentence_has": _in_parts,
+    "sentence_start": _in_parts,
+    "paragraph_has": _in_parts,
+    "word_start": _word_start,
+    "number_only": _either(lambda t: "42", lambda t: f"The answer is 42. {t}"),
     "alphabetical": _alphabetical,
     "acrostic": _acrostic,
     "options": _options,

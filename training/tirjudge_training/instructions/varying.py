@@ -72,15 +72,20 @@ def with_more_words(one: Instruction, *, rng: Random) -> Instruction:
     return replace(one, checks=checks, text=one.text[: found.start()] + listed + one.text[found.end() :])
 
 
-_WORDS_OF = ("include", "forbid", "include_any", "count", "first_word", "last_word", "first_sentence", "last_sentence")
-_PHRASES_OF = ("start", "end")
+_WORDS_OF = (
+    "include", "forbid", "include_any", "count", "first_word", "last_word", "first_sentence", "last_sentence", "bold_text",
+    "bullet_has", "sentence_has", "sentence_start", "paragraph_has",
+)  # fmt: skip
+_PHRASES_OF = ("start", "end", "not_start", "line_first", "last_line")
+_LISTED = ("sections", "lettered", "columns", "json_items")
+"""Counts of parts that prompts often list."""
 
 
 def slotted(one: Instruction) -> Instruction:
     """Return a whole prompt with slots in place of its literal values.
 
     A value gets a slot if the prompt has it once and only one check has it, so no other part of the prompt depends on it. A
-    number that is in the prompt in words as well stays, and so do the numbers of sections, which prompts list.
+    number that is in the prompt in words as well stays, and so do the numbers of what prompts list, such as sections.
     """
     text, checks = one.text, list(one.checks)
     for place, check in enumerate(one.checks):
@@ -92,7 +97,7 @@ def slotted(one: Instruction) -> Instruction:
             if not kind or asked != 1 or len(alone.findall(text)) != 1 or text.count(value) != 1:
                 continue
             if is_number and (
-                int(value) < 2 or check.op == ".." or check.name == "sections" or is_in_words(int(value), text)
+                int(value) < 2 or check.op == ".." or check.name in _LISTED or is_in_words(int(value), text)
             ):
                 continue
             slot = f"{{{kind}x{place}x{i}}}"

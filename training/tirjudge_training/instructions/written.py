@@ -20,7 +20,9 @@ WRITERS = Path(__file__).parent / "writers"
 """Folder with one folder for each writer."""
 TRAINING_WRITERS = (
     "ada",
+    "art",
     "bo",
+    "bob",
     "cleo",
     "eve",
     "fay",
@@ -32,21 +34,32 @@ TRAINING_WRITERS = (
     "kim",
     "lia",
     "lou",
+    "max",
     "mia",
     "ned",
     "pat",
     "rex",
     "ria",
+    "ron",
     "sol",
+    "sue",
+    "ted",
     "tia",
+    "val",
     "vic",
     "wes",
     "yan",
+    "zed",
 )
 HELD_OUT_WRITERS = ("dov",)
 """Writers whose texts are for evaluation only."""
+HELD_OUT_FORM_WRITERS = ("nell",)
+"""Writer of the checks that are newer than `HELD_OUT_WRITERS`, for evaluation only."""
 HELD_OUT_REGEX_WRITERS = ("uli",)
 """Writer of sentences about regular expressions, for evaluation only."""
+ANSWERED_FORM_WRITERS = ("ivy", "ugo")
+"""Writers of requests about the form of an answer, with instructions of their own choice, each with a right and a wrong
+answer, for evaluation only."""
 ANSWERED_REGEX_WRITER = "una"
 """Writer of requests for a regular expression with a right and a wrong answer, for evaluation only."""
 
@@ -90,7 +103,7 @@ def written_by(writers: tuple[str, ...]) -> Written:
     written = read_written([WRITERS / name for name in writers])
     if written.refused:
         raise ValueError(f"writers: {written.refused[0]}")
-    if not set(writers) <= {*HELD_OUT_WRITERS, *HELD_OUT_REGEX_WRITERS}:
+    if not set(writers) <= {*HELD_OUT_WRITERS, *HELD_OUT_FORM_WRITERS, *HELD_OUT_REGEX_WRITERS}:
         return written
     known = {normalized(one.text) for each in written_by(TRAINING_WRITERS).by_name.values() for one in each}
     by_name = {
@@ -105,7 +118,10 @@ def normalized(text: str) -> str:
 
 
 def read_written(folders: Sequence[Path]) -> Written:
-    """Read the files of some writers. Lines that are not valid are left out and reported."""
+    """Read the files of some writers. Lines that are not valid are left out and reported.
+
+    The checks of whole prompts are in the order of the file, which is that of the prompt. Those of sentences are sorted.
+    """
     by_name: dict[str, list[Instruction]] = defaultdict(list)
     prompts: list[Instruction] = []
     plain: dict[str, list[str]] = {"tasks": [], "soft": [], "facts": []}
@@ -130,7 +146,7 @@ def read_written(folders: Sequence[Path]) -> Written:
     cues = cues_of(one for found in by_name.values() for one in found)
     return Written(
         by_name={name: tuple(in_order(one, cues) for one in found) for name, found in by_name.items()},
-        prompts=tuple(in_order(one, cues) for one in prompts),
+        prompts=tuple(prompts),
         tasks=tuple(plain["tasks"]),
         soft=tuple(plain["soft"]),
         facts=tuple(plain["facts"]),

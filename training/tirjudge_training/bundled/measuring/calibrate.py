@@ -199,6 +199,7 @@ async def _judged(checkpoint: Path, *, num_items: int, on_item: Callable[[], Non
     from tirjudge_training.bundled.measuring.items import composed_items
     from tirjudge_training.bundled.measuring.judging import judged_raw
     from tirjudge_training.checkpoints import UNCALIBRATED
+    from tirjudge_training.instructions.written import HELD_OUT_WRITERS, written_by
 
     engine = EmbeddedEngine.load(checkpoint)
     try:
@@ -206,7 +207,7 @@ async def _judged(checkpoint: Path, *, num_items: int, on_item: Callable[[], Non
             raw = UNCALIBRATED | {"program_weight": 0.0}  # the probabilities of programs are read, and change nothing
             profile = load_profile(checkpoint).model_copy(update=raw)
             judge = Judge(engine=engine, tools=[PythonTool(pool)], profile=profile)
-            items = list(composed_items(seed=CALIBRATION_SEED, num_items=num_items))
+            items = list(composed_items(written_by(HELD_OUT_WRITERS), seed=CALIBRATION_SEED, num_items=num_items))
             return await judged_raw(judge, items, on_item=on_item)
     finally:
         engine.close()

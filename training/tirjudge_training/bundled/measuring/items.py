@@ -20,7 +20,7 @@ from tirjudge_training.bundled.measuring.rows import BenchmarkRow, find_benchmar
 from tirjudge_training.instructions.composing import Composer
 from tirjudge_training.instructions.notation import Check
 from tirjudge_training.instructions.responses import response_to
-from tirjudge_training.instructions.written import HELD_OUT_WRITERS, written_by
+from tirjudge_training.instructions.written import HELD_OUT_FORM_WRITERS, HELD_OUT_WRITERS, Written, written_by
 
 NUM_COMPOSED = 300
 """Number of composed pairs of the held-out writer."""
@@ -83,12 +83,12 @@ class MeasuredSet:
 
 def composed(folder: Path, seed: int) -> Iterator[MeasuredItem]:
     """Yield composed pairs of the held-out writer."""
-    return composed_items(seed=seed, num_items=NUM_COMPOSED)
+    return composed_items(written_by(HELD_OUT_WRITERS), seed=seed, num_items=NUM_COMPOSED)
 
 
-def composed_items(*, seed: int, num_items: int) -> Iterator[MeasuredItem]:
-    """Yield composed pairs of the held-out writer."""
-    composer = Composer(replace(written_by(HELD_OUT_WRITERS), prompts=()))
+def composed_items(written: Written, *, seed: int, num_items: int) -> Iterator[MeasuredItem]:
+    """Yield composed pairs of written texts, without their whole prompts."""
+    composer = Composer(replace(written, prompts=()))
     rng = Random(f"composed/{seed}")
     number = 0
     while number < num_items:
@@ -101,7 +101,18 @@ def composed_items(*, seed: int, num_items: int) -> Iterator[MeasuredItem]:
 
 def whole_prompts(folder: Path, seed: int) -> Iterator[MeasuredItem]:
     """Yield a pair for each whole prompt of the held-out writer."""
-    written = written_by(HELD_OUT_WRITERS)
+    return _whole_prompts(written_by(HELD_OUT_WRITERS), seed=seed)
+
+
+def newer_forms(folder: Path, seed: int) -> Iterator[MeasuredItem]:
+    """Yield pairs of the writer of newer checks: composed ones, and one for each whole prompt."""
+    plain, newer = written_by(HELD_OUT_WRITERS), written_by(HELD_OUT_FORM_WRITERS)
+    written = replace(newer, tasks=plain.tasks, facts=plain.facts, soft=plain.soft)
+    yield from composed_items(written, seed=seed, num_items=NUM_COMPOSED)
+    yield from _whole_prompts(written, seed=seed)
+
+
+def _whole_prompts(written: Written, *, seed: int) -> Iterator[MeasuredItem]:
     sentences = Composer(written).sentences
     for number, one in enumerate(written.prompts):
         rng = Random(f"prompts/{seed}/{number}")

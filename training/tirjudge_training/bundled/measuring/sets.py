@@ -11,6 +11,7 @@ from tirjudge_training.bundled.measuring.items import (
     composed,
     edited,
     labelled,
+    newer_forms,
     same_style,
     section,
     source,
@@ -19,6 +20,7 @@ from tirjudge_training.bundled.measuring.items import (
 )
 from tirjudge_training.bundled.measuring.tool_items import (
     answered_calculations,
+    answered_forms,
     answered_regexes,
     benchmark_code,
     near_misses,
@@ -43,6 +45,20 @@ SETS: tuple[MeasuredSet, ...] = (
         kind="best",
         targets={"accuracy": 0.88, "accuracy_checked": 0.96, "share_checked": 0.75},
         draw=whole_prompts,
+    ),
+    MeasuredSet(
+        name="newer-forms",
+        title="another held-out writer, checks that the first one does not have: pairs with one failed check",
+        kind="best",
+        targets={"accuracy": 0.88, "accuracy_checked": 0.96, "share_checked": 0.75},
+        draw=newer_forms,
+    ),
+    MeasuredSet(
+        name="free-forms",
+        title="two more held-out writers, instructions of their own choice with their right and wrong answers",
+        kind="best",
+        targets={"accuracy": 0.88, "accuracy_checked": 0.96, "share_checked": 0.75},
+        draw=answered_forms,
     ),
     MeasuredSet(
         name="ifeval-edits",

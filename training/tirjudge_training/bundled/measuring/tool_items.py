@@ -39,6 +39,7 @@ from tirjudge_training.instructions.word_problems import (
     word_problems,
 )
 from tirjudge_training.instructions.written import (
+    ANSWERED_FORM_WRITERS,
     ANSWERED_REGEX_WRITER,
     HELD_OUT_REGEX_WRITERS,
     HELD_OUT_WRITERS,
@@ -131,12 +132,23 @@ def written_regexes(folder: Path, seed: int) -> Iterator[MeasuredItem]:
 
 def answered_regexes(folder: Path, seed: int) -> Iterator[MeasuredItem]:
     """Yield requests for a regular expression with the right and the wrong answer that their writer gave."""
-    text = (WRITERS / ANSWERED_REGEX_WRITER / "regexes.jsonl").read_text(encoding="utf-8")
-    for number, line in enumerate(text.splitlines()):
-        one = json.loads(line)
+    for number, rng, one in _lines_of(ANSWERED_REGEX_WRITER, "regexes.jsonl", draws=f"answered-regexes/{seed}"):
         group = " and ".join(name for name in ("matches", "no_match") if one[name])
-        rng = Random(f"answered-regexes/{seed}/{number}")
         yield _pair(f"answered-regex:{number}", group, one["prompt"], one["right"], one["wrong"], rng=rng)
+
+
+def answered_forms(folder: Path, seed: int) -> Iterator[MeasuredItem]:
+    """Yield requests about the form of an answer with the right and the wrong answer that their writers gave."""
+    for writer in ANSWERED_FORM_WRITERS:
+        for number, rng, one in _lines_of(writer, "forms.jsonl", draws=f"answered-forms/{seed}/{writer}"):
+            yield _pair(f"{writer}:{number}", writer, one["prompt"], one["right"], one["wrong"], rng=rng)
+
+
+def _lines_of(writer: str, name: str, *, draws: str) -> Iterator[tuple[int, Random, Mapping[str, Any]]]:
+    """Yield the lines of a file of pairs with right and wrong answers, each with its number and its own random numbers."""
+    text = (WRITERS / writer / name).read_text(encoding="utf-8")
+    for number, line in enumerate(text.splitlines()):
+        yield number, Random(f"{draws}/{number}"), json.loads(line)
 
 
 # Calculations -------------------------------------------------------------------------------------------------------------
@@ -145,10 +157,7 @@ def answered_regexes(folder: Path, seed: int) -> Iterator[MeasuredItem]:
 def answered_calculations(folder: Path, seed: int) -> Iterator[MeasuredItem]:
     """Yield calculations with the right and the wrong answer that their writer gave, and those of another writer with
     answers from templates."""
-    text = (WRITERS / ANSWERED_CALCULATION_WRITER / "calculations.jsonl").read_text(encoding="utf-8")
-    for number, line in enumerate(text.splitlines()):
-        one = json.loads(line)
-        rng = Random(f"calculations/{seed}/{number}")
+    for number, rng, one in _lines_of(ANSWERED_CALCULATION_WRITER, "calculations.jsonl", draws=f"calculations/{seed}"):
         yield _pair(f"calculation:{number}", "own answers", one["prompt"], one["right"], one["wrong"], rng=rng)
     for number, problem in enumerate(word_problems(HELD_OUT_PROBLEM_WRITERS, CALCULATIONS)):
         rng = Random(f"written-calculations/{seed}/{number}")
