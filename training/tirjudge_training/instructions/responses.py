@@ -372,7 +372,7 @@ def _in_parts(text: str, check: Check, want: bool, prompt: str, rng: Random) -> 
     parts = re.split({"\n\n": r"\n\s*\n", " ": r"(?<=[.!?])\s+"}.get(between, r"\n+"), text.strip())
     mark = "- " if kind == "bullet" else ""
     if not want:
-        parts[rng.randrange(len(parts))] = f"{mark}Nobody knew why."
+        parts[rng.randrange(len(parts))] = f"{mark}Someone knew why."
         return between.join(parts)
     word = " ".join(check.texts)
     return between.join(f"{mark}{shape.format(word, part.removeprefix(mark))}" for part in parts)
