@@ -166,7 +166,7 @@ def test_card_of_the_second_generation_says_that_it_guesses_evenly(tmp_path) -> 
     training = json.loads((source / "training.json").read_text())
     for checked, words in (
         (None, "reads the parameters"),
-        ({"nothing": 0.22}, "guesses: all labels get about the same probability"),
+        ({"nothing": 0.22}, "all labels get about the same probability"),
     ):
         training["stages"][-1]["recipe"]["checked"] = checked
         (tmp_path / "training.json").write_text(json.dumps(training))
