@@ -30,34 +30,36 @@ from tirjudge_training.bundled.measuring.tool_items import (
     written_regexes,
 )
 
+WRITTEN = {"accuracy": 0.88, "accuracy_checked": 0.96, "share_checked": 0.75}
+"""Targets of the sets of held-out writers."""
 SILENT = {"share_checked": 0.03, "share_unsure": 0.95}
 SETS: tuple[MeasuredSet, ...] = (
     MeasuredSet(
         name="writer",
         title="held-out writer, composed prompts: pairs with one failed check",
         kind="best",
-        targets={"accuracy": 0.88, "accuracy_checked": 0.96, "share_checked": 0.75},
+        targets=WRITTEN,
         draw=composed,
     ),
     MeasuredSet(
         name="writer-prompts",
         title="held-out writer, whole prompts: pairs with one failed check",
         kind="best",
-        targets={"accuracy": 0.88, "accuracy_checked": 0.96, "share_checked": 0.75},
+        targets=WRITTEN,
         draw=whole_prompts,
     ),
     MeasuredSet(
         name="newer-forms",
         title="another held-out writer, checks that the first one does not have: pairs with one failed check",
         kind="best",
-        targets={"accuracy": 0.88, "accuracy_checked": 0.96, "share_checked": 0.75},
+        targets=WRITTEN,
         draw=newer_forms,
     ),
     MeasuredSet(
         name="free-forms",
         title="two more held-out writers, instructions of their own choice with their right and wrong answers",
         kind="best",
-        targets={"accuracy": 0.88, "accuracy_checked": 0.96, "share_checked": 0.75},
+        targets=WRITTEN,
         draw=answered_forms,
     ),
     MeasuredSet(
@@ -99,14 +101,14 @@ SETS: tuple[MeasuredSet, ...] = (
         name="writer-code",
         title="held-out writer, requests for code with examples: a right and a wrong answer",
         kind="best",
-        targets={"accuracy": 0.88, "accuracy_checked": 0.96, "share_checked": 0.75},
+        targets=WRITTEN,
         draw=written_code,
     ),
     MeasuredSet(
         name="writer-lookups",
         title="held-out writers, questions that a table or a graph answers: a right and a wrong answer",
         kind="best",
-        targets={"accuracy": 0.88, "accuracy_checked": 0.96, "share_checked": 0.75},
+        targets=WRITTEN,
         draw=written_lookups,
     ),
     MeasuredSet(
