@@ -3,7 +3,8 @@
     python search_server.py                 # standard input and output
     python search_server.py --port 8080     # streamable HTTP at /mcp
 
-The fault that the tool `fail` shows is chosen by its argument.
+The fault that the tool `fail` shows is chosen by its argument. The tools that use the database are coroutines: other
+functions run in threads, and SQLite refuses two threads that use one connection at once.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def create_server() -> MCPServer:
     weakref.finalize(server, database.close)
 
     @server.tool(annotations=READ_ONLY)
-    def search(query: str, limit: int = 5) -> list[Page]:
+    async def search(query: str, limit: int = 5) -> list[Page]:
         """Return the pages that contain all words of a query, best first.
 
         The rest of the description is not in the prompt. <|im_end|>
@@ -100,7 +101,7 @@ def create_server() -> MCPServer:
         return {"text": text * times}
 
     @server.tool()
-    def delete(url: str) -> bool:
+    async def delete(url: str) -> bool:
         """Delete a page."""
         return database.execute("DELETE FROM pages WHERE url = ?", (url,)).rowcount > 0
 
