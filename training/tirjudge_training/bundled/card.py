@@ -79,7 +79,7 @@ def _stage(stage: Mapping[str, Any]) -> str:
     origin = "from scratch" if recipe["parent"] is None else f"from the weights {recipe['parent'][:12]}"
     return (
         f"- {origin}: {trained['num_examples']:,} examples of seed {recipe['seed']}, {trained['num_tokens']:,} tokens in"
-        f" {trained['elapsed_s'] / 60:.0f} minutes ({trained['machine']}); last loss {trained['losses'][-1]:.4f}\n"
+        f" {trained['elapsed_s'] / 60:.0f} min ({trained['machine']}); last loss {trained['losses'][-1]:.4f}\n"
     )
 
 

@@ -57,7 +57,7 @@ OPEN = "```python\n" + START
 class CheckedShares:
     """Shares of the kinds of examples. The remainder is composed of written sentences."""
 
-    nothing: float = 0.19
+    nothing: float = 0.17
     """Share without a check. A third of them are long."""
     problems: float = 0.35
     """Share of those without a check that are problems of mathematics, contests, puzzles and exams. Contests with samples
@@ -70,11 +70,11 @@ class CheckedShares:
     """Share of everyday calculations."""
     word_problems: float = 0.03
     """Share of word problems of several steps. They have no check: a judge of this size does not solve them."""
-    lookups: float = 0.07
+    lookups: float = 0.08
     """Share of questions that stores answer. A fifth of them are about generated worlds."""
     code: float = 0.06
     """Share of requests for code, most of them with examples."""
-    regexes: float = 0.06
+    regexes: float = 0.07
     """Share of requests for a regular expression, most of them with examples."""
     toolless: float = 0.02
     """Share without tools."""

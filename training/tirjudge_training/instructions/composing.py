@@ -123,6 +123,12 @@ SPANS: Mapping[str, tuple[int, ...]] = {
     "columns": tuple(range(2, 9)),
     "per_list": tuple(range(2, 8)),
     "json_items": tuple(range(2, 16)),
+    "separated": tuple(range(2, 13)),
+    "own_lines": tuple(range(1, 6)),
+    "marked": tuple(range(2, 13)),
+    "first_line_words": tuple(range(2, 16)),
+    "first_line_characters": (20, 25, 30, 40, 45, 50, 55, 60, 65, 70, 72, 80, 100, 120),
+    "first_sentence_words": tuple(range(2, 21)),
 }
 """Name of a check -> the numbers that its instructions have. Others have 2 to 10."""
 
@@ -151,6 +157,14 @@ SYMBOLS = (
     ">",
     "#",
 )
+
+
+MARKS_OF: Mapping[str, tuple[str, ...]] = {
+    "separated": (",", ";", "/", "|", "·", "&", "+", "-", "~", "//", "::"),
+    "marked": ("+", "→", "–", "~", "✓", "»", "->", "*", "•", "-"),
+    "bullet_mark": ("-", "*", "•", "+", "→", "–", "~", "✓", "»", "->"),
+}
+"""Symbols of some checks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,10 +307,10 @@ class Composer:
         if check.name == "language":
             return rng.choice(LANGUAGES)
         if slot.startswith("c"):
-            return rng.choice(SYMBOLS)
+            return rng.choice(MARKS_OF.get(check.name, SYMBOLS))
         if slot.startswith("l") or check.name in ("letter", "word_start"):
             return rng.choice("abcdefghijklmnopqrstuvwxyz")
-        if check.name.startswith("sentence_"):
+        if check.name.startswith("sentence_") or check.name == "not_sentence_start":
             return self._word(rng)
         if slot.startswith("p") or check.name in ("start", "end"):
             return self.phrase(rng)

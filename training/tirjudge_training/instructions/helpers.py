@@ -118,6 +118,32 @@ def json_items(r):
     x = load(r)
     return len(x) if isinstance(x, list) else 0
 
+def roman(r):
+    x = r"(?:[-*•+>][ \t]+|#+[ \t]+)?[*_]{0,3}(?:[A-Z]\w+ )?\(?([ivx]+|[IVX]+)[*_]{0,3}[.):][*_]{0,3}\s"
+    x = [y[1].upper() for z in r.split("\n") if (y := re.match(x, z.strip() + " "))]
+    return sum(bool(re.fullmatch("X{0,3}(?:IX|IV|V?I{0,3})", y)) for y in x)
+
+def first_line_words(r):
+    return len(tokens(next((x for x in split_lines(r) if not x.startswith("```")), "")))
+
+def first_line_characters(r):
+    return len(next((x for x in split_lines(r) if not x.startswith("```")), ""))
+
+def first_sentence_words(r):
+    x = [z for y in split_paragraphs(r) for z in split_sentences(y)] or [""]
+    return len(tokens(next((y for y in x if re.search("[.!?…]", y)), x[0])))
+
+def separated(r, w):
+    w = w.strip() or w
+    if w != "|" and r.strip().startswith(w + " "):
+        return 0
+    w = f" {w} " if f" {w} " in r else w
+    return sum(bool(re.search(r"[^\s*_`.\"”|]", x)) for x in r.split(w))
+
+def own_lines(r, w):
+    w = w.strip().lower()
+    return sum(x == w or w[:1].isalnum() and x.strip("#*_>\"“”` ") == w for x in split_lines(r.lower()))
+
 def count(r, w):
     return r.lower().count(w.lower())
 
@@ -229,6 +255,74 @@ def paragraph_has(r, *ws):
 def word_start(r, x):
     y = tokens(re.sub(r"(?m)^[ \t]*\d+[.)][ \t]", "", r))
     return bool(y) and all(z[0].lower() == x.lower() for z in y)
+
+def not_sentence_start(r, *ws):
+    p = "|".join(re.escape(w) + r"(?![^\W_])" * w[-1:].isalnum() for w in ws)
+    p = re.compile(rf"[\W\d_]*(?:{p})", re.I)
+    x = re.split(r"\n\s*\n|\n(?=[ \t]*(?:[-*•+>#]|\d+[.)]))|(?m:^#.*\n)", r)
+    return not any(p.match(z) for y in x for z in split_sentences(y))
+
+def alternate(r, *ws):
+    x = [y for y in split_lines(r) if re.search(r"\w", y) and not y.startswith("```")]
+    x = [(y, re.sub(r"^(?:[•+→]|\d+[.)])\s+", "", y)) for y in x]
+    return len(x) >= len(ws) and all(any(line_first(z, 1, ws[i % len(ws)]) for z in y) for i, y in enumerate(x))
+
+def exact(r, *ws):
+    a, b = r"(?<![A-Za-z0-9])", r"(?:e?s|E?S)?(?![A-Za-z0-9])"
+    return all(re.search(a * w[:1].isalnum() + re.escape(w) + b * w[-1:].isalnum(), r) for w in ws)
+
+def header(r, *ws):
+    x = split_lines(r.lower()) or [""]
+    i = [k - 1 for k, y in enumerate(x) if k and "--" in y and "|" in y and set(y) <= set("|-: ")]
+    i += [k + 1 for k, y in enumerate(x[:-1]) if y.startswith("```")] + [k for k, y in enumerate(x) if "|" in y]
+    x = x[[*i, 0][0]].strip("|")
+    y = x.split(next((z for z in "|\t;," if z in x), ","))
+    return [z.strip(" \t*_`\"'") for z in y] == [w.strip(" \t*_`\"'").lower() for w in ws]
+
+def bullet_mark(r, w):
+    w = w.strip().rstrip("\ufe0f")
+    x = re.findall(rf"(?m)^[ \t]*({re.escape(w)}|->|[-*•+–~✓✔✗→➤▶▪◦●○‣»☐☑★]|\d+[.)])\ufe0f?[ \t]", r)
+    return bool(x) and all(y == w for y in x)
+
+def marked(r, w):
+    return len(re.findall(r"(?m)^[ \t]*" + re.escape(w.strip().rstrip("\ufe0f")) + "\ufe0f?[ \t]", r))
+
+def tags(r, *ws):
+    ws = [w.strip("</> ") for w in ws]
+    x = [(w, re.search(rf"<{re.escape(w)}(?:\s[^<>]*)?/?>", r)) for w in ws]
+    return all(y and (y[0].endswith("/>") or f"</{w}>" in r[y.end() :]) for w, y in x)
+
+def date_format(r, w):
+    k = {"dd": r"(?:0[1-9]|[12]\d|3[01])", "mm": r"(?:0[1-9]|1[0-2])", "d": r"\d\d?", "m": r"\d\d?"}
+    k |= {"mmm": r"[^\W\d]{3}", "mmmm": r"[^\W\d]{3,9}"}
+    p = re.sub(r"([^a-z])", r"\\\1", w.strip(), flags=re.I)
+    p = re.sub(r"(?i)y+|d+|m+", lambda m: k.get(m[0].lower()) or rf"\d{{{len(m[0])}}}", p)
+    s = "." + re.escape(re.sub(r"[\w\s]", "", w))
+    return bool(re.search(rf"(?<!\d)(?<!\d[{s}]){p}(?![{s}]?\d)", r))
+
+def listed(r):
+    x = r"^(?:[→–—»▪◦●]|\[[ xX]\]|\(?(?:[A-Za-z]|[IVXivx]+)[.)])\s+"
+    return [re.sub(x, "", y) for y in items(r) or split_lines(r)]
+
+def items_bold(r):
+    return bool(listed(r)) and all(re.search(r"\*\*[^*\n]+\*\*|__[^_\n]+__|<(?:b|strong)>", x) for x in listed(r))
+
+def items_emoji(r):
+    return bool(listed(r)) and all(starts_emoji(x) for x in listed(r))
+
+def items_upper(r):
+    x = [re.search(r"[^\W\d_][^\W_]*(?:-[^\W_]+)*", y) for y in listed(r)]
+    return bool(x) and all(y and y[0].isupper() for y in x)
+
+def starts_emoji(r):
+    x = r.strip().lstrip("#*_>\"“ ")
+    y = "[\u231a\u231b\u23e9-\u23f3\u25fd\u25fe\u2b1b\u2b1c\U0001f004-\U0001f265]|.\ufe0f"
+    return bool(re.match(y, x)) or emojis(x[:1]) > 0
+
+def ends_emoji(r):
+    x = r.strip().rstrip("*_\"”`\r\n ")
+    y = x.rstrip("\ufe0e\ufe0f\u200d\u20e3\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff")
+    return x.endswith("\U000e007f") or starts_emoji(x[len(y) - 1 :])
 
 def has_bold(r, *ws):
     x = re.findall(r"\*\*([^*\n]+)\*\*|__([^_\n]+)__|<(?:b|strong)>([^<\n]+)", r)

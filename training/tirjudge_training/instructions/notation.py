@@ -39,11 +39,15 @@ COUNTS = (
     "lettered",
     "columns",
     "json_items",
+    "roman",
+    "first_line_words",
+    "first_line_characters",
+    "first_sentence_words",
 )
 """Checks that compare one count of the response."""
 SYMBOLS = {"questions": "?", "exclamations": "!", "commas": ","}
 """Checks that count one symbol."""
-COUNTS_OF = ("symbol", "count", "letter", "sections")
+COUNTS_OF = ("symbol", "count", "letter", "sections", "separated", "own_lines", "marked")
 """Checks that count something named by a text."""
 LENGTHS = {
     "per_paragraph": "paragraph_sentences",
@@ -88,6 +92,13 @@ TEXTS = {
     "sentence_start": "sentence_start",
     "paragraph_has": "paragraph_has",
     "word_start": "word_start",
+    "alternate": "alternate",
+    "exact": "exact",
+    "header": "header",
+    "bullet_mark": "bullet_mark",
+    "tags": "tags",
+    "date_format": "date_format",
+    "not_sentence_start": "not_sentence_start",
 }
 """Checks with texts -> their function."""
 FORMS = {
@@ -112,6 +123,11 @@ FORMS = {
     "ends_period": "ends_period(r)",
     "no_period": "not ends_period(r)",
     "number_only": "number_only(r)",
+    "items_bold": "items_bold(r)",
+    "items_emoji": "items_emoji(r)",
+    "items_upper": "items_upper(r)",
+    "starts_emoji": "starts_emoji(r)",
+    "ends_emoji": "ends_emoji(r)",
     "ascii": "ascii_only(r)",
     "no_digits": "numbers(r) == 0",
     "has_number": "numbers(r) >= 1",

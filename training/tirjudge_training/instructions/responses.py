@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import operator
@@ -139,6 +140,26 @@ def _with_count(text: str, check: Check, target: int, *, sentences: Sequence[str
         num_rows = target if name == "tablerows" else _counted(text, Check(name="tablerows")) or 2
         cells = (" name |", "---|", *(f" {row} |" for row in range(num_rows)))
         return "\n".join([*rest, *(f"|{cell * max(1, num_columns)}" for cell in cells)])
+    if name == "separated":
+        found = re.findall(r"[A-Za-z]+", text)
+        found = found if len(found) >= target else _words(target, sentences, rng)
+        at = [i * len(found) // max(1, target) for i in range(target + 1)]
+        parts = [" ".join(found[low:high]) for low, high in itertools.pairwise(at)]
+        return f"{check.texts[0].strip()} ".join(parts) or "-"
+    if name == "marked":
+        return "\n".join(f"{check.texts[0].strip()} {_short(part)}" for part in _pieces(target, sentences, rng)) or text
+    if name == "own_lines":
+        rest = [line for line in text.splitlines() if line.strip().lower() != check.texts[0].strip().lower()]
+        parts = _pieces(target, sentences, rng)
+        return "\n".join(["\n".join(rest), *(f"{check.texts[0]}\n{part}" for part in parts)])
+    if name == "first_sentence_words":
+        found = re.findall(r"\w+", text)
+        found = found if len(found) > target else _words(target + 4, sentences, rng)
+        return f"{_capitalized(' '.join(found[:target]))}. {_capitalized(' '.join(found[target:]))}."
+    if name in ("first_line_words", "first_line_characters"):
+        first = " ".join(_words(max(1, target), sentences, rng))
+        first = first if name == "first_line_words" else first[:target].strip().ljust(target, "o")
+        return "\n".join([first, *(text.splitlines()[1:] or [text])])
     current = _counted(text, check)
     if current > target:
         return _removed(text, check, current - target)
@@ -170,6 +191,7 @@ def _removed(text: str, check: Check, times: int) -> str:
         "quotes": r"[\"'‘’“”„«»]",
         "dashes": r"[–—]|(?<=\s)-+(?=\s)|--+",
         "lettered": r"(?m)^[ \t]*\(?[A-Za-z][.)]\s",
+        "roman": r"(?m)^[ \t]*\(?[IVXivx]+[.)]\s",
     }
     if name in patterns:
         pattern, flags = patterns[name], 0
@@ -200,6 +222,7 @@ def _added(text: str, check: Check, times: int, *, sentences: Sequence[str], rng
         "bullets": "- {}",
         "numbered": "{n}. {}",
         "lettered": "{l}) {}",
+        "roman": "{r}. {}",
         "headings": "# {}",
         "codeblocks": "```\nprint(1)\n```",
     }
@@ -208,6 +231,7 @@ def _added(text: str, check: Check, times: int, *, sentences: Sequence[str], rng
             on_lines[name]
             .replace("{n}", str(i + 1))
             .replace("{l}", chr(ord("a") + i % 26))
+            .replace("{r}", _ROMAN[i % len(_ROMAN)])
             .replace("{}", _short(rng.choice(sentences)))
             for i in range(times)
         ]
@@ -246,6 +270,9 @@ def _with_lengths(text: str, name: str, target: int, *, sentences: Sequence[str]
     if name == "bullet_words":
         return "\n".join(f"- {one}" for one in several)
     return " ".join(f"{_capitalized(one)}." for one in several)
+
+
+_ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX", "X")
 
 
 def _short(text: str) -> str:
@@ -378,6 +405,86 @@ def _in_parts(text: str, check: Check, want: bool, prompt: str, rng: Random) -> 
     return between.join(f"{mark}{shape.format(word, part.removeprefix(mark))}" for part in parts)
 
 
+def _alternate(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    num_lines = len([line for line in text.splitlines() if line.strip()])
+    if num_lines < 2 or rng.random() < 0.2:
+        num_lines = rng.choice((2, 4, 6))
+    lines = [f"{check.texts[i % len(check.texts)]} part {i + 1} of this" for i in range(num_lines)]
+    if not want:
+        lines[-1] = f"{check.texts[len(lines) % len(check.texts)]} the last part"
+    return "\n".join(lines)
+
+
+def _exact(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    word = check.texts[0]
+    if want:
+        return f"{text} It is {' and '.join(check.texts)}."
+    other = next((one for one in (word.lower(), word.upper(), _capitalized(word)) if one != word), "")
+    return text.replace(word, other)
+
+
+def _header(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    names = list(check.texts)
+    if not want:
+        names = [*names[1:], names[0]] if len(names) > 1 and rng.random() < 0.5 else [*names[:-1], "Other"]
+    if "csv" in prompt.lower():
+        return "\n".join([",".join(names), *(",".join(f"{row}" for _ in names) for row in (1, 2))])
+    num_rows = _counted(text, Check(name="tablerows")) or 2
+    rows = ["|".join(["", *(f" {row} " for _ in names), ""]) for row in range(num_rows)]
+    rest = [line for line in text.splitlines() if "|" not in line]
+    return "\n".join([*rest, f"| {' | '.join(names)} |", f"|{'---|' * len(names)}", *rows])
+
+
+def _bullet_mark(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    if len(lines) < 2:
+        lines = [part for part in re.split(r"(?<=[.!?])\s+", text) if part.strip()]
+    items = [re.sub(r"^\s*[^\w\s|#]{1,3}\s+", "", line) for line in lines]
+    mark = check.texts[0].strip() if want else rng.choice([mark for mark in "-*•+" if mark != check.texts[0].strip()])
+    return "\n".join(f"{mark} {item}" for item in items)
+
+
+def _tags(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    names = [one.strip("</> ") for one in check.texts]
+    if want:
+        return " ".join([text, *(f"<{name}>this part</{name}>" for name in names)])
+    return re.sub(rf"</?{re.escape(rng.choice(names))}\b[^<>]*>", "", text)
+
+
+def _date_format(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    if not want:
+        return re.sub(r"\d+\W\d+\W\d+", "14 March", text)
+    day, month, year = rng.randint(10, 28), rng.randint(10, 12), rng.randint(2018, 2031)
+
+    def digits(match: re.Match[str]) -> str:
+        value = {"d": day, "m": month, "y": year}[match[0][0].lower()]
+        return str(value)[-len(match[0]) :].rjust(len(match[0]), "0")
+
+    return f"{text} It was on {re.sub('(?i)d+|m+|y+', digits, check.texts[0].strip())}."
+
+
+def _not_sentence_start(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    if not want:
+        return f"{text} {_capitalized(rng.choice(check.texts))} had known it."
+    starts = "|".join(map(re.escape, check.texts))
+    return re.sub(rf"(?i)(^|(?<=[.!?])\s+)(?:{starts})(?=\W)", r"\1Perhaps", text)
+
+
+def _items(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    """Return the text as a list whose items all have a mark, or all but one."""
+    found = re.findall(r"(?m)^[ \t]*((?:[-*•+]|\d+[.)])[ \t]+)(.*)$", text)
+    found = found or [("- ", part) for part in re.split(r"(?<=[.!?])\s+|\n+", text) if part.strip()]
+    shape = {"items_bold": "**{}** {}", "items_emoji": "🌍 {} {}", "items_upper": "{} {}"}[check.name]
+    items = []
+    for mark, item in found:
+        first, _, rest = re.sub(r"[*_🌍]+\s*", "", item).partition(" ")
+        items.append(mark + shape.format(first.upper() if check.name == "items_upper" else first, rest).strip())
+    if not want:
+        at = rng.randrange(len(items))
+        items[at] = found[at][0] + "some more of it"
+    return "\n".join(items)
+
+
 def _word_start(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
     letter = check.texts[0]
     words = [letter + ending for ending in ("arom", "elim", "inod", "orun")]
@@ -481,6 +588,18 @@ _EDITS: dict[str, _Edit] = {
     "sentence_start": _in_parts,
     "paragraph_has": _in_parts,
     "word_start": _word_start,
+    "alternate": _alternate,
+    "exact": _exact,
+    "header": _header,
+    "bullet_mark": _bullet_mark,
+    "tags": _tags,
+    "date_format": _date_format,
+    "not_sentence_start": _not_sentence_start,
+    "items_bold": _items,
+    "items_emoji": _items,
+    "items_upper": _items,
+    "starts_emoji": _either(lambda t: f"🎉 {t}", lambda t: f"Well, {t}"),
+    "ends_emoji": _either(lambda t: f"{t} 🎉", lambda t: f"{t} The end."),
     "number_only": _either(lambda t: "42", lambda t: f"The answer is 42. {t}"),
     "alphabetical": _alphabetical,
     "acrostic": _acrostic,

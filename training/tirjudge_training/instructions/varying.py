@@ -77,7 +77,7 @@ _WORDS_OF = (
     "bullet_has", "sentence_has", "sentence_start", "paragraph_has",
 )  # fmt: skip
 _PHRASES_OF = ("start", "end", "not_start", "line_first", "last_line")
-_LISTED = ("sections", "lettered", "columns", "json_items")
+_LISTED = ("sections", "lettered", "columns", "json_items", "roman", "own_lines")
 """Counts of parts that prompts often list."""
 
 

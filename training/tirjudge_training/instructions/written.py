@@ -20,22 +20,29 @@ WRITERS = Path(__file__).parent / "writers"
 """Folder with one folder for each writer."""
 TRAINING_WRITERS = (
     "ada",
+    "ali",
     "art",
     "bo",
     "bob",
     "cleo",
+    "dee",
     "eve",
     "fay",
+    "fred",
     "gus",
     "hana",
+    "hugh",
     "ivo",
     "jed",
     "jo",
+    "june",
     "kim",
+    "kit",
     "lia",
     "lou",
     "max",
     "mia",
+    "nan",
     "ned",
     "pat",
     "rex",
@@ -53,8 +60,8 @@ TRAINING_WRITERS = (
 )
 HELD_OUT_WRITERS = ("dov",)
 """Writers whose texts are for evaluation only."""
-HELD_OUT_FORM_WRITERS = ("nell",)
-"""Writer of the checks that are newer than `HELD_OUT_WRITERS`, for evaluation only."""
+HELD_OUT_FORM_WRITERS = ("nell", "rae")
+"""Writers of the checks that are newer than `HELD_OUT_WRITERS`, for evaluation only."""
 HELD_OUT_REGEX_WRITERS = ("uli",)
 """Writer of sentences about regular expressions, for evaluation only."""
 ANSWERED_FORM_WRITERS = ("ivy", "ugo")

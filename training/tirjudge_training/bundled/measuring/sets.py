@@ -50,14 +50,14 @@ SETS: tuple[MeasuredSet, ...] = (
     ),
     MeasuredSet(
         name="newer-forms",
-        title="another held-out writer, checks that the first one does not have: pairs with one failed check",
+        title="two more held-out writers, checks that the first one does not have: pairs with one failed check",
         kind="best",
         targets=WRITTEN,
         draw=newer_forms,
     ),
     MeasuredSet(
         name="free-forms",
-        title="two more held-out writers, instructions of their own choice with their right and wrong answers",
+        title="two authors who did not know the checks: instructions of their own choice, with right and wrong answers",
         kind="best",
         targets=WRITTEN,
         draw=answered_forms,
