@@ -128,7 +128,7 @@ def test_a_program_that_could_not_use_a_tool_has_an_even_verdict() -> None:
 def test_new_whole_texts_replace_the_rarest_pieces() -> None:
     texts = [f"word{number} number and other words of a text" for number in range(300)]
     old, stale = frozen_texts()[:-4], "a text that is no longer used"
-    tokenizer = train_copying_tokenizer(texts, vocab_size=1000, whole=(*old, stale))
+    tokenizer = train_copying_tokenizer(texts, vocab_size=len(old) + 600, whole=(*old, stale))
     num_tokens = tokenizer.get_vocab_size()
     renewed, changed = with_whole(tokenizer, frozen_texts())
     assert len(changed) == 4
