@@ -66,13 +66,13 @@ NEWER = {
     "bold_text", "in_order", "own_line", "line_first", "last_line", "line_has", "bullet_has", "bullet_end", "sentence_has",
     "sentence_start", "paragraph_has", "word_start", "number_only",
 }  # fmt: skip
-"""Checks of the second held-out writer."""
+"""Checks that came with the held-out writer `nell`."""
 NEWEST = {
     "separated", "own_lines", "marked", "roman", "first_line_words", "first_line_characters", "first_sentence_words",
     "alternate", "exact", "header", "bullet_mark", "tags", "date_format", "not_sentence_start", "items_bold", "items_emoji",
     "items_upper", "starts_emoji", "ends_emoji",
 }  # fmt: skip
-"""Checks of the third held-out writer."""
+"""Checks that came with the held-out writer `rae`."""
 NOT_HELD_OUT = {"lines_capital", "items_capital", "sentences_capital", *REGEXES, *NEWER, *NEWEST}
 """Checks that are newer than the first held-out writer, whose texts do not change, so that judges can be compared."""
 

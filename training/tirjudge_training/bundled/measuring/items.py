@@ -105,7 +105,7 @@ def whole_prompts(folder: Path, seed: int) -> Iterator[MeasuredItem]:
 
 
 def newer_forms(folder: Path, seed: int) -> Iterator[MeasuredItem]:
-    """Yield pairs of the writer of newer checks: composed ones, and one for each whole prompt."""
+    """Yield pairs of the writers of newer checks: composed ones, and one for each whole prompt."""
     plain, newer = written_by(HELD_OUT_WRITERS), written_by(HELD_OUT_FORM_WRITERS)
     written = replace(newer, tasks=plain.tasks, facts=plain.facts, soft=plain.soft)
     yield from composed_items(written, seed=seed, num_items=NUM_COMPOSED)
