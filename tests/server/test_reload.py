@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from tests.vllm.checkpoint import move_weights
+from tests.vllm.checkpoint import make_less_sure
 from tirjudge.engines.checkpoint import read_safetensors
 from tirjudge.engines.embedded import EmbeddedEngine
 from tirjudge.judge import Judge
@@ -68,14 +68,11 @@ def request(*, number: int = 0) -> JudgeRequest:
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The bundled judge with slightly moved weights, so that its probabilities differ.
-
-    With a larger step it would sample hundreds of nearly equally likely tokens, which may depend on rounding.
-    """
+    """The bundled judge with other probabilities."""
     path = tmp_path_factory.mktemp("other")
     for file in bundled_checkpoint().iterdir():
         shutil.copy(file, path / file.name)
-    move_weights(path, by=0.15)
+    make_less_sure(path)
     return path
 
 

@@ -32,12 +32,11 @@ def write_served(out: Path) -> Path:
     return out
 
 
-def move_weights(checkpoint: Path, *, by: float) -> None:
-    """Add Gaussian noise to the weights of a folder, `by` times the standard deviation of each tensor."""
-    rng = np.random.default_rng(3)
+def make_less_sure(checkpoint: Path) -> None:
+    """Multiply the final norm of a folder by 0.8, which changes every probability as a temperature of 1.25 would."""
     weights = read_safetensors(checkpoint / "model.safetensors")
-    moved = {name: array + array.std() * by * rng.normal(size=array.shape) for name, array in weights.items()}
-    save_file({name: array.astype(np.float32) for name, array in moved.items()}, checkpoint / "model.safetensors")
+    weights["model.norm.weight"] = weights["model.norm.weight"] * np.float32(0.8)
+    save_file(weights, checkpoint / "model.safetensors")
 
 
 def untie(checkpoint: Path) -> None:

@@ -19,7 +19,7 @@ import httpx2
 import pytest
 
 from tests.processes import descendants, is_alive
-from tests.vllm.checkpoint import move_weights
+from tests.vllm.checkpoint import make_less_sure
 from tests.vllm.judging import held_out_requests, judge_all
 from tests.vllm.server import SETTINGS, SMALL, STARTS_IN_S, started_with
 from tirjudge.engines.embedded import EmbeddedEngine
@@ -65,7 +65,7 @@ def other(served: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A judge with the same architecture and different probabilities."""
     folder = tmp_path_factory.mktemp("other") / "judge"
     shutil.copytree(served, folder)
-    move_weights(folder, by=0.15)
+    make_less_sure(folder)
     return folder
 
 
