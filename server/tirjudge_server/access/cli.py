@@ -53,10 +53,10 @@ def create(
     from tirjudge_server.access.keys import create_key, load_keys
     from tirjudge_server.records.database import opened
 
-    expires_ms = None if expires is None else parse_timestamp(expires, ahead=True)
+    expires_ms = None if expires is None else parse_timestamp(expires, option="--expires", ahead=True)
     scopes = scope or ["judge", "reward", "read"]
     given = None if given_in is None else os.environ.get(given_in, "")
-    with opened(records) as database:
+    with opened(records, create=True) as database:
         is_first = not load_keys(database)
         secret = create_key(
             database,

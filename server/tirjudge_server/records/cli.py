@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import chain
 from pathlib import Path
 from typing import Annotated
@@ -16,10 +17,18 @@ audit = typer.Typer(no_args_is_help=True, help="Audit: verify and export the rec
 app = typer.Typer(no_args_is_help=True, help="Records: explain judgments, migrate the database, and erase fields.")
 
 
+def _hash(given: str | None) -> str | None:
+    if given is not None and not re.fullmatch("[0-9a-f]{64}", given):
+        raise typer.BadParameter(f"{given!r} given; expected: 64 hexadecimal digits, as an audit prints them")
+    return given
+
+
 @audit.command("verify")
 def verify(
     records: RecordsUrl = None,
-    expect: Annotated[str | None, typer.Option(help="Head of an earlier audit; must be in the chain.")] = None,
+    expect: Annotated[
+        str | None, typer.Option(callback=_hash, help="Head of an earlier audit; must be in the chain.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as a JSON object.")] = False,
 ) -> None:
     """Verify every record and the chain. Exits with status 1 and names the first broken record if there is one.
@@ -41,7 +50,8 @@ def verify(
     elif broken is None:
         typer.echo(f"{report.length} records are intact; head {report.head}")
     else:
-        typer.echo(f"{broken}; the {report.length} records before it are intact")
+        before = f"; the {report.length} records before it are intact" if broken.seq == report.length + 1 else ""
+        typer.echo(f"{broken}{before}")
     if broken is not None:
         raise typer.Exit(1)
 
@@ -61,8 +71,8 @@ def export(
     from tirjudge_server.records.database import opened
     from tirjudge_server.records.sealing import canonical
 
-    since_ms = None if since is None else parse_timestamp(since, ahead=False)
-    until_ms = None if until is None else parse_timestamp(until, ahead=False)
+    since_ms = None if since is None else parse_timestamp(since, option="--since", ahead=False)
+    until_ms = None if until is None else parse_timestamp(until, option="--until", ahead=False)
     with opened(records) as database:
         for record in export_database(database, since_ms=since_ms, until_ms=until_ms):
             typer.echo(canonical(record))
@@ -77,7 +87,7 @@ def migrate(records: RecordsUrl = None) -> None:
     """
     from tirjudge_server.records.database import opened
 
-    with opened(records) as database:
+    with opened(records, create=True) as database:
         typer.echo(f"{database} is up to date")
 
 
@@ -193,7 +203,8 @@ def prune(
     from tirjudge_server.records.database import opened
     from tirjudge_server.records.erasing import prune_some
 
-    before_ms, total, num_erased = parse_timestamp(older_than, ahead=False), 0, 1
+    before_ms = parse_timestamp(older_than, option="--older-than", ahead=False)
+    total, num_erased = 0, 1
     with opened(records) as database:
         while num_erased:
             with appending(database) as chain:

@@ -166,14 +166,15 @@ def _write_ahead(connection: sqlite3.Connection) -> None:
             time.sleep(0.02)
 
 
-def open_database(given: str | None) -> Database:
-    """Open a database and run its missing migrations. A missing SQLite file is created.
+def open_database(given: str | None, *, create: bool = True) -> Database:
+    """Open a database and run its missing migrations.
 
     Args:
         given: A URL, or the path of a SQLite file. None: the default database.
+        create: Whether a missing SQLite file is created. If not, a mistyped path cannot pass for empty records.
 
     Raises:
-        RecordsError: The database cannot be used.
+        RecordsError: The database cannot be used, or does not exist.
         RecordsUnavailable: The database does not answer.
     """
     from tirjudge_server.records.migrating import migrate
@@ -182,7 +183,10 @@ def open_database(given: str | None) -> Database:
         raise RecordsError("records: `none` given, but this command needs a database; name one with --records")
     url = url_of(given)
     if url.drivername == "sqlite":
-        create_file(Path(str(url.database)))
+        file = Path(str(url.database))
+        if not create and not file.exists():
+            raise RecordsError(f"records: {file} does not exist; name the database of a server with --records")
+        create_file(file)
     try:
         database = Database(url)
     except (NoSuchModuleError, ModuleNotFoundError) as error:
@@ -196,9 +200,9 @@ def open_database(given: str | None) -> Database:
 
 
 @contextmanager
-def opened(given: str | None) -> Iterator[Database]:
+def opened(given: str | None, *, create: bool = False) -> Iterator[Database]:
     """Open a database with `open_database`, and close it at the end of the block."""
-    database = open_database(given)
+    database = open_database(given, create=create)
     try:
         yield database
     finally:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from tirjudge.cli import main
 from tirjudge_server.access.cli import app as keys
 from tirjudge_server.access.keys import KeyRefused
+from tirjudge_server.records.database import open_database
 from tirjudge_server.timestamps import parse_timestamp
 
 
@@ -19,6 +22,7 @@ from tirjudge_server.timestamps import parse_timestamp
 def database(tmp_path: Path, monkeypatch) -> str:
     path = str(tmp_path / "records.db")
     monkeypatch.setenv("TIRJUDGE_RECORDS", path)
+    open_database(path).close()
     return path
 
 
@@ -75,6 +79,7 @@ def test_an_existing_key_is_added_once_and_not_printed(database: str, monkeypatc
         (["records", "erase", "jdg_x", "--field", "turns"], 2, "not on record"),
         (["records", "labels"], 1, "has a label of a person; label some at /ui/judgments"),
         (["records", "prune", "--older-than", "1d"], 0, "0 judgments were erased"),
+        (["audit", "verify", "--expect", "0" * 63 + "1"], 1, "no record has the hash"),
     ],
 )
 def test_a_command_prints_one_line(
@@ -88,11 +93,52 @@ def test_a_command_prints_one_line(
     assert said in output
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["records", "prune", "--older-than", "old"], "--older-than: 'old' given; use 2030-01-31"),
+        (
+            ["keys", "create", "alice", "--expires", "2020-01-01"],
+            "--expires: '2020-01-01' given; expected: a time in",
+        ),
+        (["audit", "verify", "--expect", "abc"], "'--expect': 'abc' given; expected: 64 hexadecimal digits"),
+    ],
+)
+def test_an_invalid_option_is_named(database: str, monkeypatch, capsys, arguments: list[str], said: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["tirjudge", *arguments])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
 def test_timestamps_are_dates_or_time_spans() -> None:
-    assert parse_timestamp("1970-01-02", ahead=False) == 86_400_000
-    assert parse_timestamp("1970-01-01T01:00+01:00", ahead=False) == 0
-    assert parse_timestamp("2d", ahead=True) - parse_timestamp("2d", ahead=False) == pytest.approx(
-        4 * 86_400_000, abs=60_000
-    )
-    with pytest.raises(Exception, match="use 2030-01-31"):
-        parse_timestamp("soon", ahead=True)
+    assert parse_timestamp("1970-01-02", option="--since", ahead=False) == 86_400_000
+    assert parse_timestamp("1970-01-01T01:00+01:00", option="--since", ahead=False) == 0
+    two_days_ms = parse_timestamp("2d", option="--expires", ahead=True) - time.time() * 1000
+    assert two_days_ms == pytest.approx(2 * 86_400_000, abs=60_000)
+    with pytest.raises(typer.BadParameter, match="use 2030-01-31"):
+        parse_timestamp("soon", option="--since", ahead=False)
+    for past in ("0d", "2020-01-01"):
+        with pytest.raises(typer.BadParameter, match="a time in the future"):
+            parse_timestamp(past, option="--expires", ahead=True)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["audit", "verify"],
+        ["audit", "export"],
+        ["keys", "list"],
+        ["keys", "revoke", "alice"],
+        ["records", "prune", "--older-than", "1d"],
+        ["records", "labels"],
+    ],
+)
+def test_a_missing_database_is_not_created(arguments: list[str], tmp_path: Path, monkeypatch, capsys) -> None:
+    missing = tmp_path / "recrods.db"
+    monkeypatch.setattr(sys, "argv", ["tirjudge", *arguments, "--records", str(missing)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert f"{missing} does not exist" in capsys.readouterr().err
+    assert not missing.exists()
