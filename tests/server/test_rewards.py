@@ -156,6 +156,8 @@ async def test_http_error_has_retry_after_if_all_judgments_fail(speak: Speak) ->
         (ONE | {"mode": "pairwise_vs_reference"}, "reference"),
         (ONE | {"mode": "best"}, "mode"),
         (ONE | {"scale": [1]}, "scale"),
+        (ONE | {"scale": [1, 1]}, "scale"),
+        (ONE | {"scale": "RAW"}, "scale"),
         (ONE | {"votes": 0}, "votes"),
         (ONE | {"respnse": "a"}, "respnse"),
         (ONE | {"model": "gpt-7"}, "model"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from enum import StrEnum
@@ -34,8 +35,14 @@ MAX_NAMED = 8
 MAX_ERRORS = 1000
 """For a body with more errors, only their number is reported, because describing each error is expensive."""
 
-_BRANCHES = ("list[", "dict[", "function-")
+_BRANCHES = ("list[", "dict[", "tuple[", "literal[", "function-")
 """Prefixes of the names that pydantic gives to the branches of a union."""
+
+_SCALARS = ("str", "int", "float", "bool")
+"""Names that pydantic gives to the branches of a union that contain nothing."""
+
+_EXPECTED = re.compile("^(Input should be |Value error, )?(expected:? )?")
+"""Beginning of a message of pydantic, or of a validator of ours, before what was expected."""
 
 _LENGTHS = {"too_short": "give at least {min_length}", "too_long": "give at most {max_length}"}
 """Pydantic error type -> message about the number of elements of a list."""
@@ -295,9 +302,17 @@ def problem_of(error: ValidationError, *, model: type[BaseModel] = JudgeRequest)
     given = f"{name}: {shown(worst['input'])} given"
     if kind in _LENGTHS:
         return invalid(f"{given}; {_LENGTHS[kind].format(**worst['ctx'])}", param=name, code=kind)
-    messages = dict.fromkeys(other["msg"] for other in errors if _path(other["loc"]) == param)
-    expected = " or ".join(message.removeprefix("Input should be ") for message in messages)
-    return invalid(f"{given}; expected: {expected}", param=name, code=kind)
+    wanted = dict.fromkeys(_wanted(other) for other in errors if _path(other["loc"]) == param)
+    return invalid(f"{given}; expected: {' or '.join(wanted)}", param=name, code=kind)
+
+
+def _wanted(error: Mapping[str, Any]) -> str:
+    """Return what was expected in the place of an invalid value."""
+    if error["type"] in ("model_type", "model_attributes_type", "dict_type"):
+        return "an object"
+    if error["type"] == "too_short":
+        return f"a list of at least {error['ctx']['min_length']}"
+    return _EXPECTED.sub("", error["msg"])
 
 
 def _unknown_fields(errors: Iterable[Mapping[str, Any]]) -> list[tuple[str, ...]]:
@@ -354,6 +369,8 @@ def _path(loc: tuple[int | str, ...]) -> tuple[str, ...]:
     """Return the path of an error, without pydantic's names for union branches: `("responses", 3)` -> `("responses",
     "3")`."""
     parts = [str(part) for part in loc if not str(part).startswith(_BRANCHES)]
+    if len(parts) > 1 and parts[-1] in _SCALARS:
+        parts.pop()
     return tuple(part.encode("utf-8", "backslashreplace").decode()[:MAX_SHOWN_CHARS] for part in parts)
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StrictBool, StrictFloat, model_validator
+from pydantic import (
+    Field,
+    StrictBool,
+    StrictFloat,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    model_validator,
+)
 
 from tirjudge.http.protocol import Problem
 from tirjudge.strategies import ComparingStrategy, RankingStrategy
@@ -110,6 +118,20 @@ class RewardItem(Wire):
         return self.responses if self.responses is not None else [self.response or ""]
 
 
+def _different_ends(value: Any, parse: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        worst, best = parse(value)
+    except ValidationError:
+        raise ValueError("two numbers, the worst and the best reward") from None
+    if worst == best:
+        raise ValueError("two different numbers, the worst and the best reward")
+    return worst, best
+
+
+Scale = Annotated[tuple[Number, Number], WrapValidator(_different_ends)]
+"""Worst and best reward. The worst one may be the larger number."""
+
+
 class RewardRequest(JudgingOptions):
     """Request for rewards of one item (`prompt` with `response` or `responses`) or of many items (`items`)."""
 
@@ -117,7 +139,7 @@ class RewardRequest(JudgingOptions):
     """Method that computes the rewards."""
     strategy: ComparingStrategy = "circular"
     """Strategy of the mode `cohort`."""
-    scale: tuple[Number, Number] | Literal["raw"] = (0.0, 1.0)
+    scale: Scale | Literal["raw"] = (0.0, 1.0)
     """Worst and best reward. `raw`: keep scores at 1 to 10 and probabilities at 0 to 1. Scores of a scalar reward model are
     always raw."""
     items: Annotated[list[RewardItem], Field(min_length=1, max_length=MAX_ITEMS)] | None = None

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import Field, ValidationError, field_validator
 
 from tirjudge.http.protocol import parse_json, problem_of
-from tirjudge.http.rewards import JudgingOptions, RewardMode
+from tirjudge.http.rewards import JudgingOptions, RewardMode, Scale
 from tirjudge.integrations.detemplate import ResponseView
 from tirjudge.strategies import ComparingStrategy
 from tirjudge.types import Number
@@ -32,7 +33,7 @@ class DialectOptions(JudgingOptions):
     """Reward mode; None: the server's setting."""
     strategy: ComparingStrategy | None = None
     """Strategy of mode `cohort`; None: the server's setting."""
-    scale: tuple[Number, Number] | None = None
+    scale: Scale | None = None
     """Worst and best reward, such as `0,5`; None: the server's setting."""
     fallback: Annotated[Number | None, Field(description="Score for missing scores.")] = None
     """Score for missing scores; None: the server's setting."""
@@ -42,7 +43,9 @@ class DialectOptions(JudgingOptions):
     @field_validator("scale", mode="before")
     @classmethod
     def _scale_is_a_pair(cls, value: Any) -> Any:
-        return [float(part) for part in value.split(",")] if isinstance(value, str) and "," in value else value
+        with suppress(ValueError):
+            return [float(part) for part in value.split(",")] if isinstance(value, str) else value
+        return value
 
 
 Options = TypeVar("Options", bound=DialectOptions)

@@ -125,7 +125,7 @@ def _plain(refused: Refused) -> Refused:
     """
     problem = refused.problem
     param = _without_branches(problem.param)
-    message = problem.message.replace("expected: Value error, ", "")
+    message = problem.message
     if problem.param is not None and param is not None:
         message = message.replace(f"{problem.param}:", f"{param}:", 1)
     return Refused(problem.model_copy(update={"message": message, "param": param}), status=refused.status)
