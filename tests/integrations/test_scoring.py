@@ -48,6 +48,22 @@ async def test_an_abstention_is_not_scored(serve: Serve) -> None:
     assert scored.numbers(fallback=0.5) == {"score": 0.5, "judge_failed": 1.0, "tool_calls": 0.0}
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("concurrency", 0, "use more than 0"),
+        ("deadline_s", -1.0, "use more than 0"),
+        ("strategy", "bogus", "knockout"),
+        ("votes", 0, "greater than or equal to 1"),
+        ("tools", True, "'auto'"),
+        ("require", "Checked", "'checked'"),
+    ],
+)
+def test_an_invalid_option_is_refused_before_the_first_completion(option: str, value: object, said: str) -> None:
+    with pytest.raises(RequestRefused, match=f"{option}: .*{said}"):
+        Scorer(url="http://judge", **{option: value})
+
+
 async def test_an_unreachable_server_leaves_completions_without_a_score(nowhere: str) -> None:
     scored = await Scorer(url=nowhere, deadline_s=0.3, concurrency=1).score([QUESTION] * 50)
     assert {one.score for one in scored} == {None}

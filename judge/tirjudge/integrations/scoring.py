@@ -15,8 +15,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import ValidationError
+
 from tirjudge.client import AsyncClient, RequestRefused, ServerUnavailable
 from tirjudge.errors import DeadlineExceeded, TirjudgeError
+from tirjudge.http.protocol import invalid, problem_of
 from tirjudge.http.rewards import ResponseReward, RewardMode, RewardRequest
 from tirjudge.integrations.detemplate import detemplate
 from tirjudge.types import ChatMessage, Judgment
@@ -101,6 +104,22 @@ class Scorer:
     """Time limit per request (one completion, or all completions of one prompt), in seconds, including retries."""
     concurrency: int = 64
     """Maximum number of requests in flight."""
+
+    def __post_init__(self) -> None:
+        """Validate the options, so that a mistake ends the run before its first completion.
+
+        Raises:
+            RequestRefused: an option is invalid.
+        """
+        for name, value in (("concurrency", self.concurrency), ("deadline_s", self.deadline_s)):
+            if not value > 0:
+                raise RequestRefused(
+                    invalid(f"{name}: {value} given; use more than 0", param=name, code="invalid_value")
+                )
+        try:
+            self._request([ScoringSample(prompt="", response="")] * 2)
+        except ValidationError as error:
+            raise RequestRefused(problem_of(error, model=RewardRequest)) from error
 
     async def score(self, candidates: Sequence[ScoringSample]) -> list[ScoredSample]:
         """Score completions. Return one result per completion, in their order.
