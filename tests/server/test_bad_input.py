@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
@@ -142,6 +143,13 @@ async def test_oversized_chunked_body_is_refused(client: httpx2.AsyncClient) -> 
     response = await client.post("/v1/judge", content=chunks())
     assert response.status_code == 413
     assert response.json()["error"]["code"] == "body_too_large"
+
+
+async def test_a_compressed_body_is_refused_by_its_header(client: httpx2.AsyncClient) -> None:
+    response = await client.post("/v1/judge", content=gzip.compress(b"{}"), headers={"content-encoding": "gzip"})
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (400, "unsupported_encoding")
+    assert error["message"] == 'content-encoding: "gzip" given; send the body without compression'
 
 
 async def test_an_unknown_path_names_the_page_of_all_paths(client: httpx2.AsyncClient) -> None:

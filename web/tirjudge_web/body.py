@@ -23,8 +23,13 @@ async def read_body(request: Request, *, max_bytes: int) -> bytes:
     """Read the whole body. Stop as soon as it is known to be too large.
 
     Raises:
-        Refused: 413, the body is larger than `max_bytes`; 503, the bodies of all requests exceed the server's budget.
+        Refused: 400, the body is compressed; 413, it is larger than `max_bytes`; 503, the bodies of all requests exceed the
+            server's budget.
     """
+    encoding = request.headers.get("content-encoding", "identity").lower()
+    if encoding not in ("identity", ""):
+        message = f"content-encoding: {shown(encoding)} given; send the body without compression"
+        raise Refused(invalid(message, param="content-encoding", code="unsupported_encoding"))
     declared = request.headers.get("content-length", "0")
     # Check the length first: Python refuses to parse an integer of thousands of digits.
     if declared.isdecimal() and (len(declared) > MAX_LENGTH_DIGITS or int(declared) > max_bytes):

@@ -186,6 +186,8 @@ def open_database(given: str | None, *, create: bool = True) -> Database:
         file = Path(str(url.database))
         if not create and not file.exists():
             raise RecordsError(f"records: {file} does not exist; name the database of a server with --records")
+        if not _may_be_sqlite(file):
+            raise RecordsError(f"records: {file} is another kind of file; use another --records")
         create_file(file)
     try:
         database = Database(url)
@@ -207,6 +209,15 @@ def opened(given: str | None, *, create: bool = False) -> Iterator[Database]:
         yield database
     finally:
         database.close()
+
+
+def _may_be_sqlite(file: Path) -> bool:
+    """Whether a file is missing, empty, unreadable or a SQLite database."""
+    try:
+        with file.open("rb") as content:
+            return content.read(16) in (b"", b"SQLite format 3\0")
+    except OSError:
+        return True
 
 
 def create_file(path: Path) -> None:

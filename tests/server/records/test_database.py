@@ -63,6 +63,15 @@ def test_a_path_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         open_database(str(tmp_path / "file" / "records.db"))
 
 
+def test_another_kind_of_file_is_refused_and_keeps_its_mode(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("This is no database.")
+    file.chmod(0o644)
+    with pytest.raises(RecordsError, match="another kind of file"):
+        open_database(str(file))
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("This is no database.", 0o644)
+
+
 def test_an_unreachable_database_is_unavailable_and_its_password_is_hidden() -> None:
     with pytest.raises(RecordsUnavailable) as failed:
         open_database("postgresql://u:hidden@127.0.0.1:9/n")
