@@ -116,7 +116,7 @@ def best_of_n(
         typer.Option(
             parser=strategy_named,
             metavar="NAME",
-            help="Strategy that finds the best response; repeatable. Default: knockout.",
+            help="Strategy that finds the best response; repeatable. Those of an earlier run are kept. Default: knockout.",
         ),
     ] = None,
     grader: Annotated[

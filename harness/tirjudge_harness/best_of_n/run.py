@@ -15,7 +15,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import product
 from pathlib import Path
@@ -47,7 +47,7 @@ class BestOfNSettings:
     """Settings of a run."""
 
     strategies: tuple[str, ...] = ("knockout",)
-    """Names of the strategies to compare."""
+    """Names of the strategies to compare. The strategies of an existing run are compared, too."""
     grading: Grading = Grading.GIVEN
     """Source of the grades."""
     choosing: Choosing
@@ -61,7 +61,7 @@ class BestOfNSettings:
 
 
 class BestOfNManifest(StoredModel):
-    """Description of a run. A resumed run may change names, strategies and the grader, but nothing more."""
+    """Description of a run. A resumed run may change names and add strategies, but nothing more."""
 
     dataset: str
     policy: str
@@ -139,7 +139,8 @@ async def run_best_of_n(
         num_examples=len(problems),
         num_bad_rows=num_bad,
     )
-    create_or_resume(out, manifest=manifest_of(settings, opened=opened, data=data))
+    manifest = resumed(out, manifest=manifest_of(settings, opened=opened, data=data))
+    settings = replace(settings, strategies=manifest.strategies)
     graded = await _grade(problems, out=out, settings=settings, grading=grading, console=console)
     usable = [problem for problem in problems if problem.id in graded]
     choices = [
@@ -147,6 +148,7 @@ async def run_best_of_n(
         for method, each in product(settings.strategies, usable)
     ]
     check_answers(choices, remedy="give --grader aime, gsm8k or math, or a column `answers`")
+    write_output(out / MANIFEST, manifest.model_dump_json(indent=2) + "\n")
     progress = RunProgress(len(choices), console=console, title=settings.dataset, prices=prices)
     chosen = await choose_all(
         choices,
@@ -200,23 +202,26 @@ def manifest_of(settings: BestOfNSettings, *, opened: OpenJudge, data: DataManif
     )
 
 
-def create_or_resume(path: Path, *, manifest: BestOfNManifest) -> None:
-    """Start a run in a folder, or check that the run there has the same judge, settings and responses.
+def resumed(path: Path, *, manifest: BestOfNManifest) -> BestOfNManifest:
+    """Return the manifest of a new run, or of the run in a folder with the strategies of both. The caller writes it after its
+    checks, so that a refused strategy or grader is not part of the run.
 
     Raises:
-        InputError: the folder belongs to another run.
+        StorageError: the run in the folder has another judge, or other settings, grades or responses.
     """
-    file = path / MANIFEST
-    if (existing := resume(file, manifest, compared=_compared)) is not None:
-        manifest = manifest.model_copy(update={"created": existing.created})
-    write_output(file, manifest.model_dump_json(indent=2) + "\n")
+    existing = resume(path / MANIFEST, manifest, compared=_compared)
+    if existing is None:
+        return manifest
+    strategies = tuple(dict.fromkeys((*existing.strategies, *manifest.strategies)))
+    return manifest.model_copy(update={"created": existing.created, "strategies": strategies})
 
 
 def _compared(manifest: BestOfNManifest) -> dict[str, object]:
-    """Return the settings that judgments depend on. Models with one fingerprint are equal wherever they run."""
+    """Return the settings that judgments and grades depend on. Models with one fingerprint are equal wherever they run."""
     known = {"kind", "url"} if manifest.judge.fingerprint is not None else set[str]()
     judge = manifest.judge.model_dump(exclude=known)
     return {
+        "grader": manifest.grader,
         "seed": manifest.seed,
         "group_size": manifest.group_size,
         **manifest.judging,
