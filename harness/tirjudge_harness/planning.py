@@ -95,7 +95,7 @@ def plan_run(
         settings: how to judge.
         num_bad_rows: number of skipped rows, for the manifest.
         columns: the meaning of the columns of a user's file, for the manifest. None: rows of a benchmark.
-        num_unlabeled: number of rows without a label, for the manifest.
+        num_unlabeled: number of rows without a label, a right or a wrong response, for the manifest.
 
     Raises:
         InputError: the benchmark does not have the mode, two examples have the same id, or an example makes an invalid

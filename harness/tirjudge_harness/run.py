@@ -120,7 +120,8 @@ class DataManifest(StoredModel):
     columns: ColumnMapping | None = Field(default=None, exclude_if=is_none)
     """The meaning of the columns of a user's file. None (omitted from JSON): the rows of a benchmark."""
     num_unlabeled: int = Field(default=0, exclude_if=lambda number: not number)
-    """Number of rows of a user's file without a label, which are left out. 0 is omitted from JSON."""
+    """Number of rows of a user's file without a label, a right or a wrong response, which are left out. 0 is omitted from
+    JSON."""
     documents_sha256: str | None = Field(default=None, exclude_if=is_none)
     """Hash of the documents that come with the requests. None (omitted from JSON): no documents."""
     eval: EvalManifest | None = Field(default=None, exclude_if=is_none)

@@ -109,6 +109,11 @@ def test_rows_whose_raters_disagree_are_not_judged_and_count_in_the_agreement(
     assert "Columns: prompt: question; responses: A = response_a, B = response_b" in table
 
 
+def test_a_file_of_ties_fails_because_no_judgment_was_made(mine: Path, weak: list[str]) -> None:
+    done = run_command(["bench", "run", "--data", str(mine), *weak, *["--label-value=a=tie", "--label-value=b=tie"]])
+    assert (done.status, done.stderr.splitlines()[-1]) == (1, "mine.csv: no judgment was made")
+
+
 @pytest.mark.parametrize(
     ("options", "status", "says"),
     [
