@@ -300,22 +300,27 @@ def create_or_resume(path: Path, *, manifest: RunManifest, planned: Sequence[Pla
     Raises:
         StorageError: the folder holds another run.
     """
-    if (path / MANIFEST).exists():
-        _refuse_changed_rows(path, there=read_manifest(path).data, here=manifest.data)
-    manifest = resume(path / MANIFEST, manifest, compared=compared_of) or manifest
+    if (existing := resume(path / MANIFEST, manifest, compared=_settings_of)) is not None:
+        _refuse_changed_rows(path, there=existing.data, here=manifest)
+        manifest = existing
     write_plan(path, manifest=manifest, planned=planned)
     return manifest
 
 
-def _refuse_changed_rows(path: Path, *, there: DataManifest, here: DataManifest) -> None:
-    """Raise StorageError if the same file or folder has other rows than at the start of the run."""
-    own = {"path": there.path, "limit": there.limit, "sources": there.sources}
-    if here.path is None or here.sha256 == there.sha256 or own != here.model_dump(include=set(own)):
+def _settings_of(manifest: RunManifest) -> dict[str, Any]:
+    """Return the fields that identify a run, without those that follow from the rows."""
+    settings = compared_of(manifest)
+    return settings | {"data": {name: value for name, value in settings["data"].items() if name not in OF_THE_ROWS}}
+
+
+def _refuse_changed_rows(path: Path, *, there: DataManifest, here: RunManifest) -> None:
+    """Raise StorageError if a run with the same settings had other rows."""
+    if here.data.sha256 == there.sha256:
         return
-    counts = f"{there.num_examples} examples then, {here.num_examples} now"
-    raise StorageError(
-        f"{path}: {here.path} has changed since this run began ({counts}); give another --out, or restore the file"
-    )
+    given, earlier = here.data.path or here.benchmark, there.path or here.benchmark
+    changed = "have changed" if given == earlier else f"are not those of {earlier}, with which this run began"
+    counts = f"{there.num_examples} examples then, {here.data.num_examples} now"
+    raise StorageError(f"{path}: the rows of {given} {changed} ({counts}); give another --out, or the rows of that run")
 
 
 def write_plan(path: Path, *, manifest: RunManifest, planned: Sequence[PlannedExample]) -> None:
@@ -334,6 +339,10 @@ def write_run(
 
 VARYING = {"created", "shard"}
 """Manifest fields in which the shards of one run differ."""
+
+
+OF_THE_ROWS = {"sha256", "num_examples"}
+"""Fields of `data` that follow from the rows and the other settings."""
 
 
 def compared_of(manifest: RunManifest, *, but: Set[str] = frozenset({"created"})) -> dict[str, Any]:

@@ -86,9 +86,14 @@ def test_a_file_that_has_changed_since_the_run_began_is_refused_by_name(
         file.write("Say yes.,yes,no,A,A,plain\r\n")
     refused = run_command(run)
     assert refused.status == 2
-    assert f"{mine} has changed since this run began (5 examples then, 6 now); give another --out" in refused.stderr
-    assert "sha256" not in refused.stderr
-    assert run_command([*run, "--limit", "2"]).stderr.count("data.limit was null and is now 2") == 1
+    assert f"the rows of {mine} have changed (5 examples then, 6 now); give another --out" in refused.stderr
+    other = tmp_path / "folder" / mine.name
+    other.parent.mkdir()
+    mine.rename(other)
+    refused = run_command(["bench", "run", "--data", str(other), *weak])
+    assert f"the rows of {other} are not those of {mine}, with which this run began (5 examples" in refused.stderr
+    refused = run_command(["bench", "run", "--data", str(other), *weak, "--limit", "2"])
+    assert "holds a run of another configuration (data.limit was null and is now 2); give another" in refused.stderr
 
 
 def test_rows_whose_raters_disagree_are_not_judged_and_count_in_the_agreement(
