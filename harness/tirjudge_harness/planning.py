@@ -125,7 +125,8 @@ def plan_run(
                 key = key_of(request, identity=opened.identity)
                 requests[key] = request
                 asked.append(AskedComparison(responses=responses, key=key))
-            planned.append(PlannedExample(place=place, outline=example.outline, asked=tuple(asked)))
+            content = None if columns is None else sha256_of([example])
+            planned.append(PlannedExample(place=place, outline=example.outline, asked=tuple(asked), content=content))
     manifest = RunManifest(
         benchmark=benchmark.name,
         parts=settings.parts,

@@ -184,6 +184,9 @@ class PlannedExample(StoredModel):
     """Position of the example among the examples of all shards."""
     outline: ExampleMetadata
     asked: tuple[AskedComparison, ...]
+    content: str | None = Field(default=None, exclude_if=is_none)
+    """Hash of the texts that the judge sees in a row of a user's file, 64 hex digits. None (omitted from JSON): a row of a
+    benchmark, or a run of an older version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -359,9 +362,14 @@ def sha256_of(examples: Iterable[Example]) -> str:
     can be corrected."""
     digest = hashlib.sha256()
     for one in examples:
-        prompt = one.prompt if isinstance(one.prompt, str) else [message.model_dump() for message in one.prompt]
-        shown: list[object] = [one.outline.id, prompt, one.responses, one.reference]
-        if one.evidence or one.functions is not None:
-            shown.append([[store.model_dump(mode="json") for store in one.evidence], one.functions])
-        digest.update(json.dumps(shown).encode() + b"\n")
+        digest.update(_shown(one))
     return digest.hexdigest()
+
+
+def _shown(one: Example) -> bytes:
+    """Return the id of an example and the texts that the judge sees, as a line of JSON."""
+    prompt = one.prompt if isinstance(one.prompt, str) else [message.model_dump() for message in one.prompt]
+    shown: list[object] = [one.outline.id, prompt, one.responses, one.reference]
+    if one.evidence or one.functions is not None:
+        shown.append([[store.model_dump(mode="json") for store in one.evidence], one.functions])
+    return json.dumps(shown).encode() + b"\n"

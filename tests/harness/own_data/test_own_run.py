@@ -294,6 +294,24 @@ def test_rows_without_a_verdict_are_counted_and_in_no_figure(
     assert [row["n"] for row in compared] == [2, 2, 2, 2]  # both judges score the rows rated 5 and 4.5
 
 
+def test_an_edited_copy_is_compared_on_the_rows_that_are_equal(
+    random_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [f"{n},Write {n} words.,red fox,the red fox,{'AB'[n % 2]}" for n in range(4)]
+    edited = [rows[0].replace("red fox", "Red Fox"), rows[1].replace(",B", ",A"), *rows[2:]]
+    for folder, lines in (("first", rows), ("second", edited)):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        Path("mine.csv").write_text("\n".join(["id,prompt,response_a,response_b,winner", *lines]))
+        judge = ["--model", str(random_checkpoint), "--tools", "off"]
+        assert run_command(["bench", "run", "--data", "mine.csv", "--out", "run", *judge]).status == 0
+    runs = [str(tmp_path / folder / "run") for folder in ("first", "second")]
+    table = json.loads(run_command(["bench", "compare", *runs, "--format", "json"]).stdout)
+    assert [row["n"] for row in table["rows"]] == [2]
+    says = f"Left out of {runs[0]} and {runs[1]}: 1 row with different texts and 1 row with different labels."
+    assert says in table["notes"]
+
+
 @pytest.mark.slow
 def test_the_bundled_judge_on_a_file_with_every_report(mine: Path, tmp_path: Path) -> None:
     out, again = tmp_path / "run", tmp_path / "again"
