@@ -47,6 +47,8 @@ class Pair:
     correct: tuple[int, ...] = (0,)
     """Indexes of the right responses. Both: a tie, which is not a comparison."""
     tags: dict[str, str] = field(default_factory=dict)
+    content: str | None = None
+    """Hash of the texts. None: not recorded."""
 
 
 def judgment_of(pair: Pair) -> Judgment:
@@ -113,7 +115,10 @@ def write_pairs(
     )
     planned = [
         PlannedExample(
-            place=place, outline=outline_of(pair), asked=(AskedComparison(responses=(0, 1), key=f"key-{pair.id}"),)
+            place=place,
+            outline=outline_of(pair),
+            asked=(AskedComparison(responses=(0, 1), key=f"key-{pair.id}"),),
+            content=pair.content,
         )
         for place, pair in enumerate(pairs)
     ]

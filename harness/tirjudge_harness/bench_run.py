@@ -96,7 +96,7 @@ class RunData:
     columns: ColumnMapping | None = None
     """The meaning of the columns of a user's file. None: rows of an installed benchmark."""
     num_unlabeled: int = 0
-    """Number of skipped rows without a label."""
+    """Number of skipped rows without a label, a right or a wrong response."""
 
     def plan(self, *, opened: OpenJudge, settings: RunSettings) -> RunPlan:
         """Return all requests of a run on these examples. See `plan_run`."""
@@ -249,7 +249,7 @@ def check_runs(
         if run.num_missing > (max_error_rate or 0.0) * num:
             more = "" if max_error_rate is None else f", more than --max-error-rate {max_error_rate:g}"
             problems.append(f"{name}: {run.num_missing} of {num} examples are not judged{more}; run the command again")
-        elif not run.judged:
+        elif not any(one.decisions for one in run.judged):
             problems.append(f"{name}: no judgment was made")
         if min_accuracy is None:
             continue

@@ -95,7 +95,7 @@ def plan_run(
         settings: how to judge.
         num_bad_rows: number of skipped rows, for the manifest.
         columns: the meaning of the columns of a user's file, for the manifest. None: rows of a benchmark.
-        num_unlabeled: number of rows without a label, for the manifest.
+        num_unlabeled: number of rows without a label, a right or a wrong response, for the manifest.
 
     Raises:
         InputError: the benchmark does not have the mode, two examples have the same id, or an example makes an invalid
@@ -125,7 +125,8 @@ def plan_run(
                 key = key_of(request, identity=opened.identity)
                 requests[key] = request
                 asked.append(AskedComparison(responses=responses, key=key))
-            planned.append(PlannedExample(place=place, outline=example.outline, asked=tuple(asked)))
+            content = None if columns is None else sha256_of([example])
+            planned.append(PlannedExample(place=place, outline=example.outline, asked=tuple(asked), content=content))
     manifest = RunManifest(
         benchmark=benchmark.name,
         parts=settings.parts,

@@ -120,7 +120,8 @@ class DataManifest(StoredModel):
     columns: ColumnMapping | None = Field(default=None, exclude_if=is_none)
     """The meaning of the columns of a user's file. None (omitted from JSON): the rows of a benchmark."""
     num_unlabeled: int = Field(default=0, exclude_if=lambda number: not number)
-    """Number of rows of a user's file without a label, which are left out. 0 is omitted from JSON."""
+    """Number of rows of a user's file without a label, a right or a wrong response, which are left out. 0 is omitted from
+    JSON."""
     documents_sha256: str | None = Field(default=None, exclude_if=is_none)
     """Hash of the documents that come with the requests. None (omitted from JSON): no documents."""
     eval: EvalManifest | None = Field(default=None, exclude_if=is_none)
@@ -183,6 +184,9 @@ class PlannedExample(StoredModel):
     """Position of the example among the examples of all shards."""
     outline: ExampleMetadata
     asked: tuple[AskedComparison, ...]
+    content: str | None = Field(default=None, exclude_if=is_none)
+    """Hash of the texts that the judge sees in a row of a user's file, 64 hex digits. None (omitted from JSON): a row of a
+    benchmark, or a run of an older version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,22 +303,27 @@ def create_or_resume(path: Path, *, manifest: RunManifest, planned: Sequence[Pla
     Raises:
         StorageError: the folder holds another run.
     """
-    if (path / MANIFEST).exists():
-        _refuse_changed_rows(path, there=read_manifest(path).data, here=manifest.data)
-    manifest = resume(path / MANIFEST, manifest, compared=compared_of) or manifest
+    if (existing := resume(path / MANIFEST, manifest, compared=_settings_of)) is not None:
+        _refuse_changed_rows(path, there=existing.data, here=manifest)
+        manifest = existing
     write_plan(path, manifest=manifest, planned=planned)
     return manifest
 
 
-def _refuse_changed_rows(path: Path, *, there: DataManifest, here: DataManifest) -> None:
-    """Raise StorageError if the same file or folder has other rows than at the start of the run."""
-    own = {"path": there.path, "limit": there.limit, "sources": there.sources}
-    if here.path is None or here.sha256 == there.sha256 or own != here.model_dump(include=set(own)):
+def _settings_of(manifest: RunManifest) -> dict[str, Any]:
+    """Return the fields that identify a run, without those that follow from the rows."""
+    settings = compared_of(manifest)
+    return settings | {"data": {name: value for name, value in settings["data"].items() if name not in OF_THE_ROWS}}
+
+
+def _refuse_changed_rows(path: Path, *, there: DataManifest, here: RunManifest) -> None:
+    """Raise StorageError if a run with the same settings had other rows."""
+    if here.data.sha256 == there.sha256:
         return
-    counts = f"{there.num_examples} examples then, {here.num_examples} now"
-    raise StorageError(
-        f"{path}: {here.path} has changed since this run began ({counts}); give another --out, or restore the file"
-    )
+    given, earlier = here.data.path or here.benchmark, there.path or here.benchmark
+    changed = "have changed" if given == earlier else f"are not those of {earlier}, with which this run began"
+    counts = f"{there.num_examples} examples then, {here.data.num_examples} now"
+    raise StorageError(f"{path}: the rows of {given} {changed} ({counts}); give another --out, or the rows of that run")
 
 
 def write_plan(path: Path, *, manifest: RunManifest, planned: Sequence[PlannedExample]) -> None:
@@ -335,6 +344,10 @@ VARYING = {"created", "shard"}
 """Manifest fields in which the shards of one run differ."""
 
 
+OF_THE_ROWS = {"sha256", "num_examples"}
+"""Fields of `data` that follow from the rows and the other settings."""
+
+
 def compared_of(manifest: RunManifest, *, but: Set[str] = frozenset({"created"})) -> dict[str, Any]:
     """Return the fields that identify a run. The location of the data is excluded. The location of the judge is
     excluded if its fingerprint is known.
@@ -349,9 +362,14 @@ def sha256_of(examples: Iterable[Example]) -> str:
     can be corrected."""
     digest = hashlib.sha256()
     for one in examples:
-        prompt = one.prompt if isinstance(one.prompt, str) else [message.model_dump() for message in one.prompt]
-        shown: list[object] = [one.outline.id, prompt, one.responses, one.reference]
-        if one.evidence or one.functions is not None:
-            shown.append([[store.model_dump(mode="json") for store in one.evidence], one.functions])
-        digest.update(json.dumps(shown).encode() + b"\n")
+        digest.update(_shown(one))
     return digest.hexdigest()
+
+
+def _shown(one: Example) -> bytes:
+    """Return the id of an example and the texts that the judge sees, as a line of JSON."""
+    prompt = one.prompt if isinstance(one.prompt, str) else [message.model_dump() for message in one.prompt]
+    shown: list[object] = [one.outline.id, prompt, one.responses, one.reference]
+    if one.evidence or one.functions is not None:
+        shown.append([[store.model_dump(mode="json") for store in one.evidence], one.functions])
+    return json.dumps(shown).encode() + b"\n"

@@ -73,8 +73,8 @@ class Collection:
     first_of: dict[Prompt, str] = field(default_factory=dict)
     """Prompt -> id of the first example whose cluster is not set by the benchmark."""
 
-    def add(self, found: Example, *, place: str) -> None:
-        """Add an example.
+    def add(self, found: Example, *, place: str) -> str:
+        """Add an example, and return its id.
 
         Two rows with the same id and different content are two examples, because some benchmarks repeat ids between parts.
         Examples with the same prompt are in one cluster, unless the benchmark sets another cluster.
@@ -87,8 +87,9 @@ class Collection:
         if texts in self.places:
             if self.joined is None:
                 raise ValueError(f"duplicate of {self.places[texts]}")
-            self.examples[self.ids[texts]] = self.joined(self.examples[self.ids[texts]], found)
-            return
+            id = self.ids[texts]
+            self.examples[id] = self.joined(self.examples[id], found)
+            return id
         self.places[texts] = place
         while id in self.examples:
             self.num_with_id[own_id] += 1
@@ -98,6 +99,7 @@ class Collection:
         if cluster == own_id:
             cluster = self.first_of.setdefault(found.prompt, id)
         self.examples[id] = replace(found, outline=replace(found.outline, id=id, cluster=cluster))
+        return id
 
 
 def load_examples(

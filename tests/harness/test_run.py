@@ -256,7 +256,7 @@ async def test_a_different_run_is_rejected_with_the_difference(tmp_path: Path, c
 async def test_changed_texts_need_a_new_run_but_corrected_labels_do_not(tmp_path: Path) -> None:
     examples = rows(2)
     await judge_them(tmp_path, examples)
-    with pytest.raises(StorageError, match=r"data\.sha256 was"):
+    with pytest.raises(StorageError, match=r"the rows of longer have changed \(2 examples then, 2 now\)"):
         await judge_them(tmp_path, [*rows(1), *rows(4)[3:]])
     wrong_way = {"id": "e1", "prompt": "p1", "good": ["brief"], "bad": ["not so brief"], "kind": "hard"}
     (mended,) = examples_of(wrong_way, "")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tirjudge.best_of_n import GROUP_SIZE
+from tirjudge.counted import counted
 from tirjudge.strategies import STRATEGIES
 from tirjudge_harness.best_of_n.grading import Grading
 from tirjudge_harness.options import (
@@ -20,6 +21,7 @@ from tirjudge_harness.options import (
     VOTING,
     AsJson,
     JudgeOptions,
+    MaxErrorRate,
     PaceOptions,
     Tools,
     VoteOptions,
@@ -65,6 +67,7 @@ def rerank(
     group_size: GroupSize = GROUP_SIZE,
     asking: VoteOptions = VOTING,
     limit: Annotated[int | None, typer.Option(min=1, help="Read only this many rows. Default: all.")] = None,
+    max_error_rate: MaxErrorRate = None,
     judge_options: JudgeOptions = BUNDLED,
     pace: PaceOptions = PACE,
     json: AsJson = False,
@@ -73,7 +76,7 @@ def rerank(
 
     Each line of the output has `id`, `best` (an index), `order` (all indexes, best first), `scores` (one per response)
     and the number of judgments behind it. Judgments are saved beside the output. After an interruption, the same
-    command resumes. Exits 1 if a row failed; run the command again to retry it.
+    command resumes. Exits 1 if a row failed; run the command again to retry it. Exits 2 if too many rows are invalid.
 
     Examples:
         tirjudge rerank answers.jsonl --out ranked.jsonl
@@ -95,6 +98,7 @@ def rerank(
         limit=limit,
         concurrency=pace.concurrency,
         console=console,
+        max_error_rate=max_error_rate,
         prices=pace.prices,
     )
     done = run_resumable(reranking, out=out, console=console)
@@ -102,8 +106,10 @@ def rerank(
         typer.echo(done.model_dump_json())
     else:
         failed = f", {done.num_failed} failed problems without a line" if done.num_failed else ""
-        typer.echo(f"{out}: {done.num_lines} lines, {done.num_calls} new judgments{failed}")
-    if done.num_failed or not done.num_lines:
+        bad = f", {counted(done.num_bad_rows, 'invalid row')} left out" if done.num_bad_rows else ""
+        typer.echo(f"{out}: {done.num_lines} lines, {done.num_calls} new judgments{failed}{bad}")
+    num_rows = done.num_lines + done.num_failed
+    if not done.num_lines or done.num_failed > (max_error_rate or 0.0) * num_rows:
         raise typer.Exit(1)
 
 
@@ -116,7 +122,7 @@ def best_of_n(
         typer.Option(
             parser=strategy_named,
             metavar="NAME",
-            help="Strategy that finds the best response; repeatable. Default: knockout.",
+            help="Strategy that finds the best response; repeatable. Those of an earlier run are kept. Default: knockout.",
         ),
     ] = None,
     grader: Annotated[
@@ -131,6 +137,7 @@ def best_of_n(
     limit: Annotated[
         int | None, typer.Option(min=1, help="Judge a sample of this many problems, stratified by subset.")
     ] = None,
+    max_error_rate: MaxErrorRate = None,
     judge_options: JudgeOptions = BUNDLED,
     pace: PaceOptions = PACE,
     json: AsJson = False,
@@ -139,7 +146,7 @@ def best_of_n(
 
     The table also shows four baselines: the first response, the mean over all responses (pass@1), the majority answer
     and the oracle. After an interruption, the same command resumes. Other strategies can be added in the same folder.
-    Exits 1 if a problem failed; run the command again to retry it.
+    Exits 1 if a problem failed; run the command again to retry it. Exits 2 if too many rows are invalid.
 
     Examples:
         tirjudge bench best-of-n answers.jsonl --out runs/best --grader gsm8k
@@ -150,8 +157,10 @@ def best_of_n(
 
     from tirjudge_harness.bench_run import run_with_judge
     from tirjudge_harness.best_of_n.grading import open_grader
-    from tirjudge_harness.best_of_n.run import BestOfNSettings, run_best_of_n
+    from tirjudge_harness.best_of_n.run import BestOfNManifest, BestOfNSettings, left_out_lines, run_best_of_n
     from tirjudge_harness.row_files import stem_of
+    from tirjudge_harness.run import MANIFEST
+    from tirjudge_harness.run_store import read_stored
 
     strategies = tuple(dict.fromkeys(strategy or ["knockout"]))
     settings = BestOfNSettings(
@@ -172,6 +181,7 @@ def best_of_n(
             settings=settings,
             concurrency=context.concurrency,
             console=context.console,
+            max_error_rate=max_error_rate,
             prices=context.prices,
         ),
         judge=judge_options,
@@ -183,9 +193,10 @@ def best_of_n(
         typer.echo(dumps([result.model_dump(mode="json") for result in results]))
     else:
         Console().print(results_table(results))
-        for remark in remarks_on(results):
+        manifest = read_stored(out / MANIFEST, model=BestOfNManifest)
+        for remark in (*left_out_lines(manifest, results), *remarks_on(results)):
             typer.echo(remark)
-    if any(result.num_missing for result in results):
+    if any(one.num_missing > (max_error_rate or 0.0) * (one.num_problems + one.num_missing) for one in results):
         raise typer.Exit(1)
 
 

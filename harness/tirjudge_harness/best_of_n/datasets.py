@@ -12,7 +12,7 @@ reads, such as `answer` or `test`, may be in the row or in its `meta`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,9 @@ from tirjudge_harness.columns import conversation, items, name, record, text, te
 from tirjudge_harness.examples import Example, example
 from tirjudge_harness.items import InputError, ItemId
 from tirjudge_harness.neutral import meta_of
+from tirjudge_harness.own_data.cells import is_empty
 from tirjudge_harness.row_files import read_rows
-from tirjudge_harness.sources import BadRow
+from tirjudge_harness.sources import BadRow, Collection
 
 PROMPT_COLUMNS = ("prompt", "problem", "question")
 ID_COLUMNS = ("id", "task_id", "question_id", "key")
@@ -70,6 +71,8 @@ class BestOfNProblem:
 def read_problems(path: Path, *, on_bad: Callable[[BadRow], None]) -> list[BestOfNProblem]:
     """Read the problems of a `.jsonl`, `.json`, `.csv` or `.parquet` file; any of them may be gzipped (`.gz`).
 
+    Of several rows with one id and other texts, all but the first get a suffix such as `#2`, as in `bench run`.
+
     Args:
         path: the file.
         on_bad: called with each row that is not a valid problem; the row is skipped.
@@ -77,24 +80,23 @@ def read_problems(path: Path, *, on_bad: Callable[[BadRow], None]) -> list[BestO
     Raises:
         InputError: the file cannot be read, or none of its rows is a valid problem.
     """
-    found: dict[ItemId, BestOfNProblem] = {}
-    row_of: dict[ItemId, int] = {}
+    found: list[BestOfNProblem] = []
+    collection = Collection()
     bad: list[BadRow] = []
     for numbered in read_rows(path):
         try:
             if numbered.row is None:
                 raise ValueError(numbered.problem)
             problem = problem_in(numbered.row, number=numbered.number)
-            if problem.id in found:
-                raise ValueError(f"id: {problem.id!r} is also the id of row {row_of[problem.id]}")
+            id = collection.add(problem.example, place=f"row {numbered.number}")
         except (ValueError, KeyError) as error:
             bad.append(BadRow(source=str(path), number=numbered.number, problem=_message_of(error)))
             on_bad(bad[-1])
             continue
-        found[problem.id], row_of[problem.id] = problem, numbered.number
+        found.append(problem if id == str(problem.id) else replace(problem, id=id))
     if not found:
         raise InputError(f"{path}: no valid rows; the first error is in row {bad[0].number}: {bad[0].problem}")
-    return list(found.values())
+    return found
 
 
 def problem_in(row: Row, *, number: int) -> BestOfNProblem:
@@ -109,6 +111,8 @@ def problem_in(row: Row, *, number: int) -> BestOfNProblem:
         KeyError: a column is missing.
     """
     problem = _jetts(row, number=number) if "query" in row else _plain(row, number=number)
+    if is_empty(problem.prompt):
+        raise ValueError("prompt: the cell is empty")
     given = len(problem.responses)
     if not 1 <= given <= MAX_RESPONSES:
         raise ValueError(f"responses: expected 1 to {MAX_RESPONSES}, got {given}")

@@ -53,7 +53,7 @@ class Reranking(BaseModel):
     num_failed: int
     """Problems that could not be judged. They have no line; the next run retries them."""
     num_bad_rows: int
-    """Rows that were skipped because they are not valid."""
+    """Rows that were left out because they are not valid."""
     num_calls: int
     """Judgments made by this run."""
 
@@ -68,6 +68,7 @@ async def rerank_file(
     limit: int | None,
     concurrency: int,
     console: Console,
+    max_error_rate: float | None = None,
     prices: Prices | None = None,
 ) -> Reranking:
     """Rank the responses to each problem of a file. Write one line per problem, in the order of the input.
@@ -81,14 +82,15 @@ async def rerank_file(
         limit: number of problems to read, from the start of the file. None: all.
         concurrency: maximum number of concurrent judgments.
         console: shows progress and invalid rows.
+        max_error_rate: maximum share of invalid rows. None: `MAX_BAD_ROWS`.
         prices: token prices, to show the cost. None: no cost is shown.
 
     Raises:
-        InputError: the input cannot be read, or `out` is an existing file that this command did not write.
+        InputError: the input cannot be read, too many rows are invalid, or `out` is a file that this command did not write.
         RunStopped: the judge does not answer, or the disk is full.
     """
     folder = folder_of(out)
-    problems, num_bad = load_problems(path, console=console)
+    problems, num_bad = load_problems(path, max_error_rate=max_error_rate, console=console)
     problems = problems[:limit]
     choices = [ProblemSelection(problem=problem, method=method, answers=problem.answers) for problem in problems]
     check_answers(choices, remedy=f"add a column `answers` to {path}")

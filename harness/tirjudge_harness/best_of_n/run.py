@@ -15,7 +15,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from itertools import product
 from pathlib import Path
@@ -24,13 +24,14 @@ from rich.console import Console
 from rich.progress import Progress
 
 from tirjudge.best_of_n import Selection
+from tirjudge.counted import counted
 from tirjudge.prices import Prices
 from tirjudge_harness.best_of_n.datasets import BestOfNProblem, read_problems
 from tirjudge_harness.best_of_n.graders.grade import Grader
 from tirjudge_harness.best_of_n.grading import GRADES, GradedResponse, GradeLine, Grading, Ungraded, grade_all
 from tirjudge_harness.best_of_n.results import BestOfN, baselines, result_of
 from tirjudge_harness.best_of_n.selecting import Choosing, ProblemSelection, check_answers, choose_all
-from tirjudge_harness.items import InputError, ItemId
+from tirjudge_harness.items import InputError, ItemId, check_bad_rows
 from tirjudge_harness.judges import OpenJudge
 from tirjudge_harness.progress import RunProgress, print_some
 from tirjudge_harness.row_sampling import sample
@@ -47,7 +48,7 @@ class BestOfNSettings:
     """Settings of a run."""
 
     strategies: tuple[str, ...] = ("knockout",)
-    """Names of the strategies to compare."""
+    """Names of the strategies to compare. The strategies of an existing run are compared, too."""
     grading: Grading = Grading.GIVEN
     """Source of the grades."""
     choosing: Choosing
@@ -61,7 +62,7 @@ class BestOfNSettings:
 
 
 class BestOfNManifest(StoredModel):
-    """Description of a run. A resumed run may change names, strategies and the grader, but nothing more."""
+    """Description of a run. A resumed run may change names and add strategies, but nothing more."""
 
     dataset: str
     policy: str
@@ -109,6 +110,7 @@ async def run_best_of_n(
     settings: BestOfNSettings,
     concurrency: int,
     console: Console,
+    max_error_rate: float | None = None,
     prices: Prices | None = None,
 ) -> list[BestOfN]:
     """Run or resume a best-of-N benchmark. Return one result per baseline and strategy.
@@ -121,13 +123,14 @@ async def run_best_of_n(
         settings: settings of the run.
         concurrency: maximum number of concurrent judgments.
         console: shows progress, invalid rows and failures.
+        max_error_rate: maximum share of invalid rows. None: `MAX_BAD_ROWS`.
         prices: token prices, to show the cost. None: no cost is shown.
 
     Raises:
-        InputError: no problem could be graded, or the folder belongs to another run.
+        InputError: no problem could be graded, too many rows are invalid, or the folder belongs to another run.
         RunStopped: the judge does not answer, or the disk is full.
     """
-    problems, num_bad = load_problems(path, console=console)
+    problems, num_bad = load_problems(path, max_error_rate=max_error_rate, console=console)
     if settings.limit is not None:
         examples = [problem.example for problem in problems]
         drawn = {one.outline.id for one in sample(examples, size=settings.limit, seed=settings.choosing.seed)}
@@ -139,7 +142,8 @@ async def run_best_of_n(
         num_examples=len(problems),
         num_bad_rows=num_bad,
     )
-    create_or_resume(out, manifest=manifest_of(settings, opened=opened, data=data))
+    manifest = resumed(out, manifest=manifest_of(settings, opened=opened, data=data))
+    settings = replace(settings, strategies=manifest.strategies)
     graded = await _grade(problems, out=out, settings=settings, grading=grading, console=console)
     usable = [problem for problem in problems if problem.id in graded]
     choices = [
@@ -147,6 +151,7 @@ async def run_best_of_n(
         for method, each in product(settings.strategies, usable)
     ]
     check_answers(choices, remedy="give --grader aime, gsm8k or math, or a column `answers`")
+    write_output(out / MANIFEST, manifest.model_dump_json(indent=2) + "\n")
     progress = RunProgress(len(choices), console=console, title=settings.dataset, prices=prices)
     chosen = await choose_all(
         choices,
@@ -171,16 +176,24 @@ def load_results(path: Path) -> list[BestOfN]:
     return read_stored(path / RESULTS, model=list[BestOfN])
 
 
-def load_problems(path: Path, *, console: Console) -> tuple[list[BestOfNProblem], int]:
+def load_problems(path: Path, *, max_error_rate: float | None, console: Console) -> tuple[list[BestOfNProblem], int]:
     """Read the problems of a file. Return them with the number of invalid rows, and print the first invalid rows.
 
     Raises:
-        InputError: the file cannot be read, or none of its rows is a valid problem.
+        InputError: the file cannot be read, none of its rows is a valid problem, or too many rows are invalid.
     """
     bad: list[BadRow] = []
     problems = read_problems(path, on_bad=bad.append)
     print_some([str(row) for row in bad], console=console, rest=f"more invalid rows in {path}")
+    check_bad_rows(len(bad), num_valid=len(problems), max_error_rate=max_error_rate)
     return problems, len(bad)
+
+
+def left_out_lines(manifest: BestOfNManifest, results: Sequence[BestOfN]) -> list[str]:
+    """Return one line for the invalid rows of a run, and one for the problems that could not be graded."""
+    num_ungraded = manifest.data.num_examples - max(result.num_problems for result in results)
+    counts = {"invalid row": manifest.data.num_bad_rows, "ungraded problem": num_ungraded}
+    return [f"{counted(num, what)} left out" for what, num in counts.items() if num]
 
 
 def manifest_of(settings: BestOfNSettings, *, opened: OpenJudge, data: DataManifest) -> BestOfNManifest:
@@ -200,23 +213,26 @@ def manifest_of(settings: BestOfNSettings, *, opened: OpenJudge, data: DataManif
     )
 
 
-def create_or_resume(path: Path, *, manifest: BestOfNManifest) -> None:
-    """Start a run in a folder, or check that the run there has the same judge, settings and responses.
+def resumed(path: Path, *, manifest: BestOfNManifest) -> BestOfNManifest:
+    """Return the manifest of a new run, or of the run in a folder with the strategies of both. The caller writes it after its
+    checks, so that a refused strategy or grader is not part of the run.
 
     Raises:
-        InputError: the folder belongs to another run.
+        StorageError: the run in the folder has another judge, or other settings, grades or responses.
     """
-    file = path / MANIFEST
-    if (existing := resume(file, manifest, compared=_compared)) is not None:
-        manifest = manifest.model_copy(update={"created": existing.created})
-    write_output(file, manifest.model_dump_json(indent=2) + "\n")
+    existing = resume(path / MANIFEST, manifest, compared=_compared)
+    if existing is None:
+        return manifest
+    strategies = tuple(dict.fromkeys((*existing.strategies, *manifest.strategies)))
+    return manifest.model_copy(update={"created": existing.created, "strategies": strategies})
 
 
 def _compared(manifest: BestOfNManifest) -> dict[str, object]:
-    """Return the settings that judgments depend on. Models with one fingerprint are equal wherever they run."""
+    """Return the settings that judgments and grades depend on. Models with one fingerprint are equal wherever they run."""
     known = {"kind", "url"} if manifest.judge.fingerprint is not None else set[str]()
     judge = manifest.judge.model_dump(exclude=known)
     return {
+        "grader": manifest.grader,
         "seed": manifest.seed,
         "group_size": manifest.group_size,
         **manifest.judging,

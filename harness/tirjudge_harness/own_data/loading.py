@@ -32,7 +32,7 @@ class OwnData:
     """In the order of the rows."""
     bad_rows: list[BadRow]
     num_unlabeled: int
-    """Valid rows without a label. They are left out."""
+    """Valid rows without a label, a right or a wrong response. They are left out."""
     num_repeated_ids: int
     """Examples whose id got a numeric suffix, because an earlier row has the same id."""
     looks_like: list[str]
@@ -85,7 +85,9 @@ def load_own(
     examples = list(collection.examples.values())
     if not examples:
         why = f"{bad[0]}; " if bad else ""
-        raise InputError(f"{why}no row of {source} is valid and has a label ({len(bad)} are invalid)")
+        raise InputError(
+            f"{why}no row of {source} is valid and has a label, a right and a wrong response ({len(bad)} are invalid)"
+        )
     outlines = [one.outline for one in examples]
     return OwnData(
         columns=columns,
@@ -102,7 +104,7 @@ def load_own(
 
 
 def _add(row: NumberedRow, *, columns: ColumnMapping, source: str, into: Collection, needs_label: bool) -> bool:
-    """Add the example of a row. Return False if the row has no label and needs one.
+    """Add the example of a row. Return False if the row is left out, see `own_example`.
 
     Raises:
         ValueError, KeyError: the row is invalid, or a duplicate.

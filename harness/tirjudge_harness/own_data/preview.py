@@ -24,7 +24,7 @@ def mapping_lines(own: OwnData) -> list[str]:
     lines += [f"  {name:<10} {one_line(meaning)}" for name, meaning in _meanings(columns)]
     for what, num in (
         ("not scored, because the label is a tie or the raters disagree evenly", own.num_ties),
-        ("left out, because the row has no label, or no right response", own.num_unlabeled),
+        ("left out, because the row has no label, no right or no wrong response", own.num_unlabeled),
         ("with a suffix such as #2, because the id is repeated", own.num_repeated_ids),
         ("left out, because the row is invalid", len(own.bad_rows)),
     ):

@@ -30,7 +30,7 @@ ROW = "row"
 
 
 def own_example(row: Row, *, columns: ColumnMapping, number: int, needs_label: bool = True) -> Example | None:
-    """Convert a row to an example. None: the row has no label, and it needs one.
+    """Convert a row to an example. None: the row has no label, no right or no wrong response, and it needs them.
 
     An example whose label is a tie has no right response, and `EVEN` in its facts.
 
@@ -45,7 +45,8 @@ def own_example(row: Row, *, columns: ColumnMapping, number: int, needs_label: b
     """
     if columns.layout == "neutral":
         found = neutral_example(row)
-        return _with_facts(found, {ROW: number}) if found.outline.correct or not needs_label else None
+        has_both = 0 < len(set(found.outline.correct)) < found.outline.num_responses
+        return _with_facts(found, {ROW: number}) if has_both or not needs_label else None
     prompt, responses, num_chosen = _texts(row, columns)
     if columns.layout == "chosen_rejected":
         return _example(

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from tirjudge_harness.best_of_n.results import ORACLE, BestOfN
-from tirjudge_harness.best_of_n.run import RESULTS, BestOfNManifest, load_results
+from tirjudge_harness.best_of_n.run import RESULTS, BestOfNManifest, left_out_lines, load_results
 from tirjudge_harness.items import InputError
 from tirjudge_harness.reports.published import published
 from tirjudge_harness.reports.scored import folders_with
@@ -34,6 +34,8 @@ class BestOfNRun:
     """Name of the judge model."""
     results: Mapping[str, BestOfN]
     """Result by strategy or baseline."""
+    left_out: Sequence[str]
+    """See `left_out_lines`."""
 
 
 def results_in(folders: Sequence[Path]) -> list[BestOfNRun]:
@@ -57,8 +59,10 @@ def _runs_in(folder: Path) -> Iterator[BestOfNRun]:
             raise InputError(f"{file}: {error.strerror}") from error
         except ValidationError as error:
             raise InputError(f"{file}: not a manifest of a best-of-N run: {error.errors()[0]['msg']}") from error
-        results = {result.strategy: result for result in load_results(path)}
-        yield BestOfNRun(path=path, judge=manifest.judge.model, results=results)
+        found = load_results(path)
+        results = {result.strategy: result for result in found}
+        left_out = left_out_lines(manifest, found)
+        yield BestOfNRun(path=path, judge=manifest.judge.model, results=results, left_out=left_out)
 
 
 def best_of_n_table(runs: Sequence[BestOfNRun], *, with_published: bool = True, name: str | None = None) -> ReportTable:
@@ -91,6 +95,11 @@ def best_of_n_table(runs: Sequence[BestOfNRun], *, with_published: bool = True, 
         notes=(
             "Pass@1: in our rows, the mean over the responses. Majority: the most frequent answer. Oracle: the best of the "
             "responses. ±: the longer arm of the 95 % interval; published rows have none.",
+            *(
+                f"{name or run.judge}, {next(iter(run.results.values())).dataset}: {', '.join(run.left_out)}."
+                for run in runs
+                if run.left_out
+            ),
             *_undecided(runs, name=name),
             *([f"Published rows: {paper.source}."] if with_published else []),
         ),

@@ -105,7 +105,7 @@ def compare(
     format: TableFormat = ReportFormat.TERMINAL,
     out: TableFile = None,
 ) -> None:
-    """Print paired differences between runs of the same benchmark.
+    """Print paired differences between runs of the same benchmark, or of the same rows of your own.
 
     Each difference has a 95 % confidence interval, the p-value of McNemar's test, and the p-value corrected for
     multiple tests.

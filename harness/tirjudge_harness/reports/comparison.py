@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tirjudge_harness.evaluation import sheet_of
-from tirjudge_harness.items import InputError, as_input_error
+from tirjudge_harness.items import InputError
+from tirjudge_harness.reports.common_rows import CommonRows, common_rows_of, equal_rows, records_texts
 from tirjudge_harness.reports.scored import ScoredRun
 from tirjudge_harness.reports.selective import common_line
 from tirjudge_harness.reports.tables import Column, ReportTable, percent, row
 from tirjudge_harness.statistics.multiple_tests import Correction
-from tirjudge_harness.statistics.paired import NO_COMPARISONS, Common, Difference, common_of, differences_of
+from tirjudge_harness.statistics.paired import Difference, differences_of
 
 COLUMNS = (
     Column(key="figure", title="Figure", kind="text"),
@@ -27,25 +28,23 @@ COLUMNS = (
 
 
 def comparison_table(runs: Sequence[ScoredRun], *, correction: Correction = Correction.HOLM) -> ReportTable:
-    """Compare every run with the first run of the same benchmark.
+    """Compare every run with the first run of the same benchmark, or of the same rows.
 
     p-values are corrected in two families: the main figures, one per pair of runs, and all other figures of all pairs.
 
     Raises:
-        InputError: no two runs have the same benchmark, two runs have no common comparisons, or the correction needs scipy.
+        InputError: no two runs have the same benchmark or common rows, two runs have no common comparisons, or the
+            correction needs scipy.
     """
     pairs = _pairs(runs)
     found = []
     for first, second in pairs:
-        common = NO_COMPARISONS
-        if first.marks or second.marks:
-            with as_input_error(f"{first.place} and {second.place}"):
-                common = common_of(first.marks, second.marks)
-        sheet = sheet_of(first.benchmark, common.first)
-        found.append((common, differences_of(sheet, common, judged=(first.judged, second.judged))))
+        rows_of_both = common_rows_of(first, second)
+        sheet = sheet_of(first.benchmark, rows_of_both.common.first)
+        found.append((rows_of_both, differences_of(sheet, rows_of_both.common, judged=rows_of_both.judged)))
     corrected = _corrected([differences for _, differences in found], correction=correction)
     rows, notes = [], []
-    for at, ((first, second), (common, differences)) in enumerate(zip(pairs, found, strict=True)):
+    for at, ((first, second), (rows_of_both, differences)) in enumerate(zip(pairs, found, strict=True)):
         for place, one in enumerate(differences):
             if not one.num_common:
                 continue
@@ -66,7 +65,7 @@ def comparison_table(runs: Sequence[ScoredRun], *, correction: Correction = Corr
                     ours=True,
                 )
             )
-        notes += _notes(first, second, common=common)
+        notes += _notes(first, second, found=rows_of_both)
     return ReportTable(
         title="Paired differences, in percentage points",
         columns=(*COLUMNS, Column(key=f"p_{correction.value}", title=f"p ({correction.heading})", kind="number")),
@@ -104,29 +103,73 @@ def run_name(run: ScoredRun) -> str:
 
 
 def _pairs(runs: Sequence[ScoredRun]) -> list[tuple[ScoredRun, ScoredRun]]:
+    """Return each run with the first run of the same benchmark or file. If there is none, files of other names are paired by
+    their common rows.
+
+    Raises:
+        InputError: there is no pair.
+    """
+    pairs = _pairs_by(_have_same_source, runs) or _pairs_by(_share_rows, runs)
+    if not pairs:
+        names = ", ".join(f"{run.place} ({run.benchmark.name})" for run in runs)
+        raise InputError(
+            f"nothing to compare: give two runs of the same benchmark or the same rows, got {names}{_reason(runs)}"
+        )
+    return pairs
+
+
+def _pairs_by(
+    fits: Callable[[ScoredRun, ScoredRun], bool], runs: Sequence[ScoredRun]
+) -> list[tuple[ScoredRun, ScoredRun]]:
     firsts: list[ScoredRun] = []
     pairs = []
     for run in runs:
-        first = next((one for one in firsts if _has_same_rows(one, run)), None)
+        first = next((one for one in firsts if fits(one, run)), None)
         if first is None:
             firsts.append(run)
         else:
             pairs.append((first, run))
-    if not pairs:
-        names = ", ".join(f"{run.place} ({run.benchmark.name})" for run in runs)
-        raise InputError(f"nothing to compare: give two runs of the same benchmark or the same file, got {names}")
     return pairs
 
 
-def _has_same_rows(first: ScoredRun, second: ScoredRun) -> bool:
+def _have_same_source(first: ScoredRun, second: ScoredRun) -> bool:
     """Whether two runs are on one benchmark, or on one file of the user: files in two folders can have one name."""
-    ours, theirs = first.manifest.data, second.manifest.data
-    is_one_file = ours.path == theirs.path or ours.sha256 == theirs.sha256
-    return first.benchmark.name == second.benchmark.name and (ours.columns is None or is_one_file)
+    ours, theirs = first.manifest, second.manifest
+    has_one_name = first.benchmark.name == second.benchmark.name
+    if not _are_own(first, second):
+        return has_one_name
+    if ours.attack != theirs.attack:
+        return has_one_name and ours.data.path == theirs.data.path
+    return ours.data.sha256 == theirs.data.sha256 or (has_one_name and _share_rows(first, second))
 
 
-def _notes(first: ScoredRun, second: ScoredRun, *, common: Common) -> list[str]:
-    """Return notes on two runs: their names, differences in protocol and examples, and coverage."""
+def _share_rows(first: ScoredRun, second: ScoredRun) -> bool:
+    """Whether two runs on files of the user have a row with the same id and texts."""
+    has_one_attack = first.manifest.attack == second.manifest.attack
+    return _are_own(first, second) and has_one_attack and bool(equal_rows(first, second))
+
+
+def _are_own(*runs: ScoredRun) -> bool:
+    return all(run.manifest.data.columns is not None for run in runs)
+
+
+def _reason(runs: Sequence[ScoredRun]) -> str:
+    """Return why the first two runs on files of the user cannot be compared. Empty: there are no two."""
+    own = [run for run in runs if _are_own(run)][:2]
+    if len(own) < 2:
+        return ""
+    places = " and ".join(run.place for run in own)
+    if not all(map(records_texts, own)):
+        return (
+            f"; the files of {places} differ, and a run of an older version does not record the texts of its rows; run its "
+            "`tirjudge bench run` command again, which records them and keeps the judgments"
+        )
+    return f"; no row of {places} has the same id and the same texts"
+
+
+def _notes(first: ScoredRun, second: ScoredRun, *, found: CommonRows) -> list[str]:
+    """Return notes on two runs: their names, differences in protocol, examples and labels, and coverage."""
+    common = found.common
     notes = [f"First of {first.benchmark.name}: {run_name(first)}.", f"{run_name(second)}."]
     if first.protocol.name != second.protocol.name:
         notes.append(
@@ -134,6 +177,8 @@ def _notes(first: ScoredRun, second: ScoredRun, *, common: Common) -> list[str]:
         )
     if first.manifest.data.sha256 != second.manifest.data.sha256:
         notes.append(f"{second.place} has other examples, or another sample of the examples.")
+    if found.left_out:
+        notes.append(f"Left out of {first.place} and {second.place}: {found.left_out}.")
     if common.only_first or common.only_second:
         notes.append(
             f"Left out: {common.only_first} comparisons only in {first.place} and {common.only_second} only in "

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tirjudge_harness.items import InputError, as_input_error
+from tirjudge_harness.reports.common_rows import common_rows_of
 from tirjudge_harness.reports.scored import ScoredRun
 from tirjudge_harness.reports.tables import Column, ReportTable, TableEntry, TableRow, percent, row
-from tirjudge_harness.statistics.paired import common_of
 from tirjudge_harness.statistics.power import (
     MAX_ITEMS,
     Goal,
@@ -69,11 +69,12 @@ def power_table(
     notes = [_goal_line(goal)]
     if len(runs) == 2:
         first, second = runs
-        with as_input_error(f"{first.path} and {second.path}"):
-            common = common_of(first.marks, second.marks)
+        found = common_rows_of(first, second)
+        common = found.common
         observed = rates_of(common)
         num_items = num_items or len(common.first)
         notes.append(_observed_line(observed, num=len(common.first)))
+        notes += [f"Left out: {found.left_out}."] if found.left_out else []
     elif runs:
         (run,) = runs
         accuracy = sum(mark.credit for mark in run.marks) / len(run.marks)

@@ -197,7 +197,7 @@ def _counts(run: ScoredRun) -> Iterator[TableRow]:
     yield _count("questions failed, not scored", run.num_failures)
     yield _count("invalid rows of the data", run.manifest.data.num_bad_rows)
     if run.manifest.data.columns is not None:
-        yield _count("rows without a label", run.manifest.data.num_unlabeled)
+        yield _count("rows without a label, a right or a wrong response", run.manifest.data.num_unlabeled)
         num_ties = sum(bool(one.outline.facts.get(EVEN)) for one in run.examples)
         if num_ties > run.counts.labeled_ties:
             yield _count("examples labeled as a tie, not scored", num_ties)

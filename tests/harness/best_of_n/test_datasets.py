@@ -74,6 +74,7 @@ def test_a_prompt_may_be_a_conversation() -> None:
         ({"responses": []}, "responses: expected 1 to 1024, got 0"),
         ({"responses": ["x", 3]}, "responses[1]: expected a string, got 3"),
         ({"prompt": [{"role": "boss", "content": "hi"}]}, "role"),
+        ({"prompt": " "}, "prompt: the cell is empty"),
     ],
 )
 def test_an_invalid_row_is_skipped_and_reported(write_lines: Write, change: dict[str, Any], message: str) -> None:
@@ -84,15 +85,21 @@ def test_an_invalid_row_is_skipped_and_reported(write_lines: Write, change: dict
     assert message in bad[0].problem
 
 
-def test_rows_with_a_missing_column_or_a_repeated_id_are_invalid(write_lines: Write) -> None:
+def test_rows_with_a_missing_column_and_repeated_rows_are_invalid(write_lines: Write) -> None:
     bad: list[BadRow] = []
     path = write_lines([ROW, ROW, {"id": "c", "prompt": "p"}, b"oops\n"], name="in.jsonl.gz")
     assert len(read_problems(path, on_bad=bad.append)) == 1
     assert [str(row).partition("row ")[2] for row in bad][:2] == [
-        "2: id: 'a' is also the id of row 1",
+        "2: duplicate of row 1",
         "3: no column 'responses'",
     ]
     assert "4: not JSON" in str(bad[2])
+
+
+def test_an_id_with_other_texts_gets_a_suffix(write_lines: Write) -> None:
+    rows = [{"id": 7, "prompt": prompt, "responses": ["x"]} for prompt in ("p", "q", "r")]
+    found = read_problems(write_lines([*rows, rows[0] | {"id": "b"}]), on_bad=lambda row: None)
+    assert [problem.id for problem in found] == [7, "7#2", "7#3", "b"]
 
 
 def test_a_file_without_valid_rows_is_refused(write_lines: Write) -> None:

@@ -159,6 +159,23 @@ def test_a_user_error_is_one_line(write_lines: Write, tmp_path: Path) -> None:
     assert "verified_vote counts answers that programs verified; --tools off runs none" in refused.stderr
 
 
+def test_invalid_rows_are_counted_and_too_many_stop_both_commands(
+    write_lines: Write, random_checkpoint: Path, tmp_path: Path
+) -> None:
+    rows = [{"id": n, "prompt": f"p{n}" * (n > 0), "responses": ["a", "b"], "label": 0} for n in range(4)]
+    path, judge = write_lines(rows), ["--model", random_checkpoint, "--tools", "off"]
+    for command in (["rerank"], ["bench", "best-of-n"]):
+        out = tmp_path / command[-1]
+        refused = run_command(*command, path, "--out", out, *judge)
+        assert refused.returncode == 2
+        assert "row 1: prompt: the cell is empty" in refused.stderr
+        assert "1 of 4 rows are invalid, more than --max-error-rate 0.1" in refused.stderr
+        assert not out.exists()
+        done = run_command(*command, path, "--out", out, *judge, "--max-error-rate", "0.25")
+        assert done.returncode == 0, done.stderr
+        assert "1 invalid row left out" in done.stdout
+
+
 def test_best_of_n_prints_its_results_as_json(write_lines: Write, random_checkpoint: Path, tmp_path: Path) -> None:
     rows = [{"id": n, "prompt": f"p{n}", "responses": ["a", "b"], "correct": [n % 2 == 0, True]} for n in range(4)]
     options = ["--model", random_checkpoint, "--tools", "off", "--policy", "toy", "--json"]

@@ -92,11 +92,26 @@ async def test_results_list_every_strategy_and_baseline(write_lines: Write, tmp_
 
 async def test_an_added_strategy_reuses_saved_judgments(write_lines: Write, tmp_path: Path, quiet: Console) -> None:
     judge, path, out = LongerIsBetter(), write_lines(ROWS), tmp_path / "run"
-    await run(path, out, judge, quiet, strategies=["round_robin"])
+    first = await run(path, out, judge, quiet, strategies=["round_robin"])
     assert len(judge.asked) == 18
-    both = await run(path, out, judge, quiet, strategies=["round_robin", "pointwise"])
+    both = await run(path, out, judge, quiet, strategies=["pointwise"])
     assert len(judge.asked) == 18 + 12
-    assert both["round_robin"].num_calls == 18
+    assert both["round_robin"] == first["round_robin"]
+    assert [one.strategy for one in load_results(out)][-2:] == ["round_robin", "pointwise"]
+    lines = [json.loads(line) for line in (out / "selections.jsonl").read_text().splitlines()]
+    assert [line["strategy"] for line in lines] == ["pointwise"] * 3 + ["round_robin"] * 3
+
+
+async def test_a_refused_strategy_or_grader_is_not_part_of_the_run(
+    write_lines: Write, tmp_path: Path, quiet: Console
+) -> None:
+    judge, path, out = LongerIsBetter(), write_lines(ROWS), tmp_path / "run"
+    with pytest.raises(InputError, match="--grader aime: no problem could be graded"):
+        await run(path, out, judge, quiet, grading=Grading.AIME)
+    await run(path, out, judge, quiet)
+    with pytest.raises(InputError, match="verified_vote: the answers of p1 are unknown"):
+        await run(path, out, judge, quiet, strategies=["verified_vote"])
+    assert list(await run(path, out, judge, quiet)) == ["first", "pass@1", "oracle", "knockout"]
 
 
 @pytest.mark.parametrize("fails_after", range(0, 9, 2))
@@ -204,6 +219,8 @@ async def test_a_folder_with_different_settings_is_refused_and_the_setting_is_na
     await run(path, out, LongerIsBetter(), quiet)
     with pytest.raises(StorageError, match=r"\(seed was 0 and is now 1\); give another --out"):
         await run(path, out, LongerIsBetter(), quiet, seed=1)
+    with pytest.raises(StorageError, match=r'\(grader was "given" and is now "aime"\); give another --out'):
+        await run(path, out, LongerIsBetter(), quiet, grading=Grading.AIME)
     with pytest.raises(StorageError, match=r"votes was null and is now 3"):
         await run(path, out, LongerIsBetter(), quiet, votes=3)
     with pytest.raises(StorageError, match=r'responses was "sha256'):

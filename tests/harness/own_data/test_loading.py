@@ -271,6 +271,19 @@ def test_rows_without_a_label_are_left_out_and_ties_are_not_scored(load: Load) -
     assert "  B (right)  y" in list(example_lines(own.examples))
 
 
+def test_rows_of_the_common_layout_without_a_right_and_a_wrong_response_are_left_out(load: Load) -> None:
+    rows = [
+        {"id": n, "prompt": f"p{n}", "responses": ["x", "y"], "label": None, "meta": {"correct": list(correct)}}
+        for n, correct in enumerate([(0,), (0, 1), (), (1,)])
+    ]
+    own = load(rows)
+    assert [one.outline.id for one in own.examples] == ["0", "3"]
+    assert own.num_unlabeled == 2
+    assert "  left out, because the row has no label, no right or no wrong response: 2" in mapping_lines(own)
+    with pytest.raises(InputError, match=r"no row of .* is valid and has a label, a right and a wrong response"):
+        load(rows[1:3])
+
+
 def test_several_raters_are_found_and_their_majority_counts(load: Load) -> None:
     row = {"prompt": "p", "response_a": "x", "response_b": "y"}
     votes = [("A", "A", "B"), ("A", "B", ""), ("tie", "B", "B"), ("", "", "")]

@@ -86,9 +86,14 @@ def test_a_file_that_has_changed_since_the_run_began_is_refused_by_name(
         file.write("Say yes.,yes,no,A,A,plain\r\n")
     refused = run_command(run)
     assert refused.status == 2
-    assert f"{mine} has changed since this run began (5 examples then, 6 now); give another --out" in refused.stderr
-    assert "sha256" not in refused.stderr
-    assert run_command([*run, "--limit", "2"]).stderr.count("data.limit was null and is now 2") == 1
+    assert f"the rows of {mine} have changed (5 examples then, 6 now); give another --out" in refused.stderr
+    other = tmp_path / "folder" / mine.name
+    other.parent.mkdir()
+    mine.rename(other)
+    refused = run_command(["bench", "run", "--data", str(other), *weak])
+    assert f"the rows of {other} are not those of {mine}, with which this run began (5 examples" in refused.stderr
+    refused = run_command(["bench", "run", "--data", str(other), *weak, "--limit", "2"])
+    assert "holds a run of another configuration (data.limit was null and is now 2); give another" in refused.stderr
 
 
 def test_rows_whose_raters_disagree_are_not_judged_and_count_in_the_agreement(
@@ -107,6 +112,11 @@ def test_rows_whose_raters_disagree_are_not_judged_and_count_in_the_agreement(
     table = run_command(["bench", "report", str(tmp_path / "weak")]).stdout
     assert "raters agree: rater_1 and rater_2" in table
     assert "Columns: prompt: question; responses: A = response_a, B = response_b" in table
+
+
+def test_a_file_of_ties_fails_because_no_judgment_was_made(mine: Path, weak: list[str]) -> None:
+    done = run_command(["bench", "run", "--data", str(mine), *weak, *["--label-value=a=tie", "--label-value=b=tie"]])
+    assert (done.status, done.stderr.splitlines()[-1]) == (1, "mine.csv: no judgment was made")
 
 
 @pytest.mark.parametrize(
@@ -282,6 +292,24 @@ def test_rows_without_a_verdict_are_counted_and_in_no_figure(
     both = [str(tmp_path / "first"), str(tmp_path / "second"), "--format", "json"]
     compared = json.loads(run_command(["bench", "compare", *both]).stdout)["rows"]
     assert [row["n"] for row in compared] == [2, 2, 2, 2]  # both judges score the rows rated 5 and 4.5
+
+
+def test_an_edited_copy_is_compared_on_the_rows_that_are_equal(
+    random_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [f"{n},Write {n} words.,red fox,the red fox,{'AB'[n % 2]}" for n in range(4)]
+    edited = [rows[0].replace("red fox", "Red Fox"), rows[1].replace(",B", ",A"), *rows[2:]]
+    for folder, lines in (("first", rows), ("second", edited)):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)
+        Path("mine.csv").write_text("\n".join(["id,prompt,response_a,response_b,winner", *lines]))
+        judge = ["--model", str(random_checkpoint), "--tools", "off"]
+        assert run_command(["bench", "run", "--data", "mine.csv", "--out", "run", *judge]).status == 0
+    runs = [str(tmp_path / folder / "run") for folder in ("first", "second")]
+    table = json.loads(run_command(["bench", "compare", *runs, "--format", "json"]).stdout)
+    assert [row["n"] for row in table["rows"]] == [2]
+    says = f"Left out of {runs[0]} and {runs[1]}: 1 row with different texts and 1 row with different labels."
+    assert says in table["notes"]
 
 
 @pytest.mark.slow

@@ -91,6 +91,15 @@ def test_the_share_of_judgments_with_a_verdict_is_noted(folder: Path) -> None:
     ]
 
 
+def test_rows_that_are_left_out_are_noted(folder: Path) -> None:
+    file = folder / "manifest.json"
+    manifest = json.loads(file.read_text())
+    manifest["data"] |= {"num_bad_rows": 2, "num_examples": 11}
+    file.write_text(json.dumps(manifest))
+    notes = best_of_n_table(results_in([folder])).notes
+    assert "tiny, AIME 2024: 2 invalid rows left out, 1 ungraded problem left out." in notes
+
+
 def test_published_rows_can_be_left_out(folder: Path) -> None:
     table = best_of_n_table(results_in([folder]), name="mine")
     assert len(table.rows) == 40

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.harness.reports.conftest import MakeRun, Pair
 from tirjudge_harness.items import InputError
+from tirjudge_harness.reports.common_rows import common_rows_of
 from tirjudge_harness.reports.comparison import comparison_table
 from tirjudge_harness.reports.scored import ScoredRun, score_run
 from tirjudge_harness.reports.tables import ReportTable
@@ -96,7 +99,7 @@ def test_runs_are_compared_with_the_first_run_of_their_benchmark(make_scored) ->
 
 def test_a_single_run_is_refused(make_scored) -> None:
     with pytest.raises(
-        InputError, match=r"give two runs of the same benchmark or the same file, got .*a \(judgebench\)"
+        InputError, match=r"give two runs of the same benchmark or the same rows, got .*a \(judgebench\)"
     ):
         comparison_table([make_scored("a", right=[0])])
 
@@ -121,20 +124,92 @@ def test_coverage_and_accuracy_where_both_have_a_verdict_are_noted(make_run: Mak
     assert "b: coverage 75.0% and 75.0%; accuracy where both have a verdict 50.0% and 100.0% (n 2)." in notes
 
 
-def test_files_of_one_name_in_two_folders_are_not_compared(make_run: MakeRun) -> None:
-    columns = {"layout": "chosen_rejected", "prompt": ["q"], "chosen": "a", "rejected": "b"}
-    data = [{"path": f"{folder}/rows.csv", "sha256": folder * 64, "columns": columns} for folder in "aab"]
+@pytest.fixture
+def make_own(make_run: MakeRun):
+    """A function that writes a run on a file with an id column. `texts`: id -> hash; None: not recorded."""
+
+    def make(
+        folder: str,
+        *,
+        texts: dict[str, str | None],
+        named: int = 0,
+        correct: tuple[int, ...] = (0,),
+        file: str = "rows.csv",
+        **fields: Any,
+    ) -> ScoredRun:
+        id = fields.pop("id_column", "id")
+        columns = {"layout": "labeled", "prompt": ["q"], "responses": ["a", "b"], "labels": ["label"], "id": id}
+        pairs = [Pair(id=id, named=(named,), correct=correct, content=text) for id, text in texts.items()]
+        data = {"path": file, "sha256": fields.pop("sha256", folder).ljust(64, "0"), "columns": columns}
+        return score_run(make_run(pairs, folder=folder, benchmark=file, data=data, **fields))
+
+    return make
+
+
+def test_rows_of_one_id_are_compared_only_if_their_texts_are_equal(make_own) -> None:
+    first = make_own("a", texts={"1": "x", "2": "y", "3": "z"})
+    edited = make_own("b", texts={"1": "x", "2": "other", "4": "new"}, named=1)
+    for second in (edited, make_own("c", texts={"1": "x", "2": "other", "4": "new"}, named=1, file="edited.csv")):
+        table = comparison_table([first, second])
+        (row,) = values(table, figure="accuracy")
+        assert (row["n"], row["first"], row["this"]) == (1, 100.0, 0.0)
+        notes = "\n".join(table.notes)
+        assert f"Left out of {first.place} and {second.place}: 1 row with different texts." in notes
+        assert f"Left out: 1 comparisons only in {first.place} and 1 only in {second.place}." in notes
+
+
+def test_files_of_one_name_and_path_without_a_common_row_are_not_compared(make_own) -> None:
+    first, second = make_own("en", texts={"1": "x", "2": "y"}), make_own("de", texts={"1": "a", "2": "b"})
+    with pytest.raises(InputError, match=r"; no row of .*en and .*de has the same id and the same texts"):
+        comparison_table([first, second])
+    with pytest.raises(InputError, match="nothing to compare, left out: 2 rows with different texts"):
+        common_rows_of(first, second)
+
+
+def test_equal_rows_of_files_with_other_names_are_compared(make_own) -> None:
+    first = make_own("a", texts={"1": None, "2": None}, sha256="f")
+    moved = make_own("b", texts={"1": None, "2": None}, sha256="f", file="moved.csv")
+    (row,) = values(comparison_table([first, moved]), figure="accuracy")
+    assert row["n"] == 2
+
+
+def test_a_run_is_compared_with_the_first_run_of_its_file_before_others_with_a_common_row(make_own) -> None:
+    runs = [make_own(f"{file}{n}", texts={"1": "x", file: file}, file=f"{file}.csv") for n in range(2) for file in "ab"]
+    assert [row["n"] for row in values(comparison_table(runs), figure="accuracy")] == [2, 2]
+
+
+def test_runs_of_older_versions_are_compared_if_their_files_or_ids_have_equal_hashes(make_own) -> None:
+    first, second = (make_own(folder, texts={"1": None}) for folder in "ab")
+    with pytest.raises(
+        InputError, match="an older version does not record the texts of its rows; run its `tirjudge bench run`"
+    ):
+        comparison_table([first, second])
+    hashed = [make_own(folder, texts={"c0ffee": None}, id_column=None) for folder in "cd"]
+    assert [row["n"] for row in values(comparison_table(hashed), figure="accuracy")] == [1]
+
+
+def test_a_run_under_an_attack_is_compared_with_the_run_of_the_same_file_without(make_own) -> None:
+    untouched, attacked = make_own("a", texts={"1": "x"}), make_own("b", texts={"1": "changed"}, attack="longer")
+    assert [row["n"] for row in values(comparison_table([untouched, attacked]), figure="accuracy")] == [1]
+    other = make_own("c", texts={"1": "changed"}, attack="longer", file="other.csv")
+    with pytest.raises(InputError, match="nothing to compare"):
+        comparison_table([untouched, other])
+
+
+def test_rows_with_different_labels_are_left_out_and_counted(make_own, make_run: MakeRun) -> None:
+    texts = {"1": "x", "2": "y"}
+    first, corrected = make_own("a", texts=texts), make_own("b", texts=texts, correct=(1,))
+    with pytest.raises(InputError, match=r"a and .*b: nothing to compare, left out: 2 rows with different labels"):
+        comparison_table([first, corrected])
+    pairs = [Pair(id="p1"), Pair(id="p2"), Pair(id="p3")]
     runs = [
-        score_run(
-            make_run(
-                [Pair(id="p", named=(0,))], folder=str(n), benchmark="rows.csv", data={**one, "path": f"{n}/rows.csv"}
-            )
-        )
-        for n, one in enumerate(data)
+        score_run(make_run([*pairs[:2], replace(pairs[2], correct=correct)], folder=folder))
+        for folder, correct in (("c", (0,)), ("d", (1,)))
     ]
-    assert comparison_table(runs[:2]).rows  # the same file, moved
-    with pytest.raises(InputError, match="the same file"):
-        comparison_table([runs[0], runs[2]])
+    table = comparison_table(runs)
+    assert values(table)[0]["n"] == 2
+    assert f"Left out of {runs[0].place} and {runs[1].place}: 1 row with different labels." in table.notes
+    assert not any("comparisons only in" in note for note in table.notes)
 
 
 def test_values_of_a_breakdown_are_compared(make_run: MakeRun) -> None:
