@@ -64,7 +64,8 @@ class Difference:
     difference: float | None
     """Second minus first. None: one of them has no value."""
     interval: Interval | None
-    """95 % interval over prompts, of paired differences. None: fewer than two prompts."""
+    """95 % interval over prompts, of paired differences. None: fewer than two prompts, or the same difference in all
+    resamples."""
     num_better: int
     """Number of comparisons on which the second run scores higher."""
     num_worse: int
