@@ -196,7 +196,7 @@ def clustered_share(pairs: Iterable[tuple[str, float]]) -> Estimate:
 
 
 def average_of(values: Sequence[float], *, clusters: Sequence[str]) -> Estimate:
-    """Return the mean of any numbers, with its interval.
+    """Return the mean of any numbers, with its interval. Equal numbers have none, because they show no variance.
 
     Args:
         values: the numbers.
@@ -205,9 +205,8 @@ def average_of(values: Sequence[float], *, clusters: Sequence[str]) -> Estimate:
     if not values:
         return Estimate(value=None, num=0, interval=None)
     found = one_cell(values, codes_of(clusters))
-    return Estimate(
-        value=float(np.mean(values)), num=len(values), interval=None if found is None else mean_interval(found)
-    )
+    interval = None if found is None else mean_interval(found.value, variance=found.variance, num_free=found.num_free)
+    return Estimate(value=float(np.mean(values)), num=len(values), interval=interval)
 
 
 def resampled(inputs: MetricInputs, *, num_resamples: int, seed: int = 0) -> dict[Node, Array]:

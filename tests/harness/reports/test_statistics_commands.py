@@ -158,6 +158,9 @@ def test_scores_give_means_and_their_difference(tmp_path: Path) -> None:
     assert found["score of response 0 less 1"]["corrected"] == pytest.approx(4.5)
     text = shown("estimate", decisions, "--labels", given)
     assert "score of response 1: 8 examples without a verdict: counted as the mean verdict." in text
+    assert "No interval, because all labels are equal: score of response 1." in text
+    assert found["score of response 1"]["corrected_low"] is None
+    assert found["score of response 0"]["corrected_low"] < 5.5 < found["score of response 0"]["corrected_high"]
 
 
 def test_models_of_a_run_are_ranked(run: Path) -> None:
