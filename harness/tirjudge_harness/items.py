@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import zlib
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
@@ -163,12 +164,14 @@ def read_tasks(path: Path, *, settings: JudgeSettings) -> tuple[list[Task], list
     """Read a `.jsonl` or `.jsonl.gz` file. Return the valid lines as tasks, and the invalid lines.
 
     Raises:
-        InputError: the file cannot be read, has no line, or has two items with the same id.
+        InputError: the file cannot be read, has no line, is one JSON array, or has two items with the same id.
     """
+    lines = list(numbered_lines(path))
+    refuse_array(b"".join(line for _, line in lines), source=str(path))
     tasks: list[Task] = []
     bad: list[BadLine] = []
     line_of: dict[ItemId, int] = {}
-    for number, line in numbered_lines(path):
+    for number, line in lines:
         try:
             item = _with_id(JudgeItem.model_validate(parse_json(line)), taken=line_of)
             tasks.append(Task(item=item, request=settings.request(item), number=number))
@@ -195,6 +198,20 @@ def _with_id(item: JudgeItem, *, taken: Container[ItemId]) -> JudgeItem:
     while id in taken:
         id = f"{item.sha256}#{next(numbers)}"
     return item.model_copy(update={"id": id})
+
+
+def refuse_array(content: bytes, *, source: str) -> None:
+    """Raise InputError if a file of JSON lines is one JSON array of objects."""
+    if not content.lstrip().startswith(b"["):
+        return
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(value, list) and any(isinstance(one, dict) for one in value):
+        raise InputError(
+            f"{source}: one JSON array, not one object per line; rename the file to .json, or write one object per line"
+        )
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
