@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import json
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -215,11 +216,12 @@ def refuse_array(content: bytes, *, source: str) -> None:
 
 
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not blank, with their numbers, counted from 1."""
+    """Yield the lines that are not blank, with their numbers, counted from 1. A byte order mark is removed."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield number, line
+                text = line.removeprefix(BOM_UTF8) if number == 1 else line
+                if text.strip():
+                    yield number, text
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error

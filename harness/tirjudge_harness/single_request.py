@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -56,7 +57,7 @@ def _from_file(name: str, *, settings: JudgeSettings) -> JudgeRequest:
         name, wanted="a JSON file with one request, or a prompt and files of responses: PROMPT FILE FILE"
     )
     try:
-        request = parse_json(content)
+        request = parse_json(content.removeprefix(BOM_UTF8))
     except (ValueError, RecursionError) as error:
         raise InputError(
             f"{name}: not a JSON request: {error}; for JSONL items, give --out FILE (or --out -); for a prompt and "

@@ -43,7 +43,7 @@ def test_a_json_file_is_a_request_and_its_mode_can_be_left_out(tmp_path: Path) -
     path.write_text(json.dumps({"prompt": "p", "responses": ["a", "b"], "votes": 2}))
     request = read(str(path))
     assert (request.mode, request.votes) == (Mode.PAIRWISE, 2)
-    path.write_text(json.dumps({"mode": "pointwise", "prompt": "p", "responses": ["a", "b"]}))
+    path.write_text(json.dumps({"mode": "pointwise", "prompt": "p", "responses": ["a", "b"]}), encoding="utf-8-sig")
     assert read(str(path)).mode is Mode.POINTWISE
 
 
