@@ -87,7 +87,7 @@ def test_a_wrong_row_of_verdicts_is_named(write: WriteFile, text: str, problem: 
 
 
 @pytest.mark.parametrize("header", ["Model_A,model-b,Winner", " MODEL A ,model_b,winner"])
-def test_names_of_columns_are_read_in_any_case(write: WriteFile, header: str) -> None:
+def test_names_of_columns_are_read_in_upper_and_lower_case(write: WriteFile, header: str) -> None:
     (found,) = read_battles(write("a.csv", f"{header}\nx,y,A>B\n")).found
     assert (found.first, found.second, found.credit) == ("x", "y", 1.0)
 
