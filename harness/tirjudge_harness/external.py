@@ -75,10 +75,23 @@ Numbered = tuple[int, ExternalLine]
 """The number of a line, counted from 1, and the line."""
 
 
+def read_lines(path: Path) -> list[Numbered]:
+    """Read the lines of a file, without comparing them with examples.
+
+    Raises:
+        InputError: the file cannot be read, or a line is invalid.
+    """
+    read = [(number, _parsed(content, place=f"{path}, line {number}")) for number, content in numbered_lines(path)]
+    if not read:
+        raise InputError(f'{path}: the file is empty; expected lines such as {{"id": "q7", "decisions": ["A>B"]}}')
+    return read
+
+
 def read_decisions(
     path: Path,
     outlines: Sequence[ExampleMetadata] | None,
     *,
+    lines: Sequence[Numbered] | None = None,
     mode: Mode | None = None,
     flipped: bool = False,
     scalar: bool = False,
@@ -90,6 +103,7 @@ def read_decisions(
         path: `.jsonl` or `.jsonl.gz` file. Blank lines are ignored.
         outlines: the judged examples. The result has one entry per example in this order; an example without a line has
             no decisions. None: the lines carry the right answer in `label`.
+        lines: the lines of the file. None: they are read.
         mode: the mode in which the examples were judged. None: pointwise for scores, listwise if more than two responses
             were shown together, and pairwise otherwise.
         flipped: whether all decisions about an example use the labels of the first presentation.
@@ -100,9 +114,7 @@ def read_decisions(
     Raises:
         InputError: the file cannot be read, or a line is invalid. The message names the line.
     """
-    read = [(number, _parsed(content, place=f"{path}, line {number}")) for number, content in numbered_lines(path)]
-    if not read:
-        raise InputError(f'{path}: the file is empty; expected lines such as {{"id": "q7", "decisions": ["A>B"]}}')
+    read = read_lines(path) if lines is None else lines
     if outlines is None:
         outlines = _labeled_outlines(read, path=path)
     known = {outline.id: outline for outline in outlines}

@@ -58,7 +58,7 @@ def score(
     from tirjudge_harness.bench_run import load
     from tirjudge_harness.benchmark import BENCHMARKS
     from tirjudge_harness.evaluation import evaluate
-    from tirjudge_harness.external import read_decisions
+    from tirjudge_harness.external import read_decisions, read_lines
     from tirjudge_harness.items import InputError, as_input_error
     from tirjudge_harness.labelled import add_up
     from tirjudge_harness.progress import print_some
@@ -74,6 +74,7 @@ def score(
     else:
         with as_input_error():
             found, counting = BENCHMARKS.named(benchmark), find_protocol(protocol)
+        lines = read_lines(decisions)  # before a download of examples
         console = Console(stderr=True)
         rows = load(found, data=data, parts=part or (), max_error_rate=max_error_rate, console=console)
         examples = rows.examples
@@ -81,7 +82,13 @@ def score(
         junk: list[str] = []
         ignores = counting.counting is None and any(one.ignores_junk for one in found.official.values())
         judged = read_decisions(
-            decisions, outlines, mode=mode, flipped=flipped, scalar=scalar, on_junk=junk.append if ignores else None
+            decisions,
+            outlines,
+            lines=lines,
+            mode=mode,
+            flipped=flipped,
+            scalar=scalar,
+            on_junk=junk.append if ignores else None,
         )
         if junk:
             console.print(f"{len(junk)} decisions that were not offered count as no verdict, as in the official code:")

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tirjudge_harness.benchmark import BENCHMARKS, Benchmark, Row
+from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.examples import Example
 from tirjudge_harness.items import InputError
+from tirjudge_harness.metric_tree import ComparisonScore
 from tirjudge_harness.row_files import NumberedRow
 
 FIELD = "benchmark"
@@ -47,7 +50,8 @@ def _plain(name: str) -> str:
 
 
 def benchmarks_of(rows: Sequence[Row], *, but: Benchmark | None = None) -> list[str]:
-    """Return the names of the benchmarks whose columns the rows have, and to whose examples the first rows convert.
+    """Return the names of the benchmarks whose columns the rows have, and to whose examples the first rows convert. A metric
+    of the benchmark must count each example: a subset of another name counts in none.
 
     Args:
         rows: valid rows of a file.
@@ -65,17 +69,33 @@ def benchmarks_of(rows: Sequence[Row], *, but: Benchmark | None = None) -> list[
 
 
 def _converts(rows: Sequence[Row], benchmark: Benchmark) -> bool:
-    """Whether each row has an example in one of the parts."""
+    """Whether each row has an example in one of the parts, which a metric counts."""
     for row in rows:
         for part in benchmark.sources:
             try:
-                if any(True for _ in benchmark.examples(row, part)):
+                if any(_is_counted(one, benchmark) for one in benchmark.examples(row, part)):
                     break
             except (ValueError, KeyError):
                 continue
         else:
             return False
     return True
+
+
+def _is_counted(example: Example, benchmark: Benchmark) -> bool:
+    """Whether a comparison of an example counts in a metric, or the example counts in a formula."""
+    from tirjudge_harness.statistics.intervals import metric_inputs  # NumPy takes long to load
+
+    outline = example.outline
+    mode = outline.mode or benchmark.default_mode
+    if mode is None:
+        return False
+    marks = [
+        ComparisonScore(outline=outline, compared=compared, credit=1.0, result="right")
+        for compared in benchmark.compared(outline, mode)
+    ]
+    inputs = metric_inputs(benchmark.sheet, marks, [JudgedExample(outline=outline, mode=mode, decisions=())])
+    return any(held.any() for held in inputs.holds.values()) or any(inputs.judged.values())
 
 
 def hint(rows: Sequence[NumberedRow], benchmark: Benchmark) -> str:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -163,12 +165,14 @@ def read_tasks(path: Path, *, settings: JudgeSettings) -> tuple[list[Task], list
     """Read a `.jsonl` or `.jsonl.gz` file. Return the valid lines as tasks, and the invalid lines.
 
     Raises:
-        InputError: the file cannot be read, has no line, or has two items with the same id.
+        InputError: the file cannot be read, has no line, is one JSON array, or has two items with the same id.
     """
+    lines = list(numbered_lines(path))
+    refuse_array(b"".join(line for _, line in lines), source=str(path))
     tasks: list[Task] = []
     bad: list[BadLine] = []
     line_of: dict[ItemId, int] = {}
-    for number, line in numbered_lines(path):
+    for number, line in lines:
         try:
             item = _with_id(JudgeItem.model_validate(parse_json(line)), taken=line_of)
             tasks.append(Task(item=item, request=settings.request(item), number=number))
@@ -197,12 +201,27 @@ def _with_id(item: JudgeItem, *, taken: Container[ItemId]) -> JudgeItem:
     return item.model_copy(update={"id": id})
 
 
+def refuse_array(content: bytes, *, source: str) -> None:
+    """Raise InputError if a file of JSON lines is one JSON array of objects."""
+    if not content.lstrip().startswith(b"["):
+        return
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        return
+    if isinstance(value, list) and any(isinstance(one, dict) for one in value):
+        raise InputError(
+            f"{source}: one JSON array, not one object per line; rename the file to .json, or write one object per line"
+        )
+
+
 def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not blank, with their numbers, counted from 1."""
+    """Yield the lines that are not blank, with their numbers, counted from 1. A byte order mark is removed."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield number, line
+                text = line.removeprefix(BOM_UTF8) if number == 1 else line
+                if text.strip():
+                    yield number, text
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error

@@ -23,7 +23,7 @@ from tirjudge_harness.progress import RunProgress, print_some
 from tirjudge_harness.run_store import RunStopped
 from tirjudge_harness.runner import Runner, key_of, run_all
 from tirjudge_harness.summary import Summary, summarize
-from tirjudge_harness.verdict_table import is_table, judgments_of, write_table
+from tirjudge_harness.verdict_table import is_table, judgments_of, refuse_other_formats, write_table
 
 
 async def judge_file(
@@ -56,6 +56,7 @@ async def judge_file(
         InputError: the input cannot be read, too many lines are invalid, or the output belongs to another run.
         RunStopped: the judge is unavailable, or the disk is full.
     """
+    refuse_other_formats(out)
     stored = judgments_of(out, source=path) if out is not None and is_table(out) else out
     read = read_item_file(path, settings=settings, given=columns)
     every, bad = read.tasks, read.problems

@@ -1,13 +1,14 @@
 """Read verdicts on the responses of named models, and a table of people's ratings of models.
 
 Verdicts come from a run whose examples name their models in the facts `model_a` and `model_b`, or from a file with the
-columns `model_a`, `model_b` and `winner`, as the releases of Chatbot Arena have, and optionally `prompt`.
+columns `model_a`, `model_b` and `winner`, as the releases of Chatbot Arena have, and optionally `prompt`. Names of columns
+are compared in lower case, without blanks and punctuation, as those of own rows are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from tirjudge_harness.benchmark import Row
 from tirjudge_harness.examples import models_of
 from tirjudge_harness.external import chosen
 from tirjudge_harness.items import InputError, as_input_error
+from tirjudge_harness.own_data.labels import plain
+from tirjudge_harness.own_data.mapping import listed
 from tirjudge_harness.preferences import judged_in, preference_of, preference_of_people
 from tirjudge_harness.row_files import is_row_file, read_rows
 from tirjudge_harness.statistics.ratings import ArenaScore, Battle
@@ -47,7 +50,7 @@ def read_battles(source: Path) -> Battles:
     """Read the verdicts of a run folder or of a file.
 
     Raises:
-        InputError: the source cannot be read, a row is invalid, or no example names its models.
+        InputError: the source cannot be read, a column is missing, a row is invalid, or no example names its models.
     """
     return _of_rows(source) if is_row_file(source) else _of_run(source)
 
@@ -56,10 +59,10 @@ def read_arena(path: Path) -> dict[str, ArenaScore]:
     """Read a table of people's ratings: a file with the columns `model` and `score`, and optionally `low` and `high`.
 
     Raises:
-        InputError: the file cannot be read, a row is invalid, or a model has two rows.
+        InputError: the file cannot be read, a column is missing, a row is invalid, or a model has two rows.
     """
     found: dict[str, ArenaScore] = {}
-    for place, row in _rows(path):
+    for place, row in _rows(path, columns=("model", "score")):
         with as_input_error(place):
             name = _name(row, "model")
             if name in found:
@@ -96,7 +99,7 @@ def _of_run(source: Path) -> Battles:
 
 def _of_rows(path: Path) -> Battles:
     found, num_without = [], 0
-    for number, (place, row) in enumerate(_rows(path)):
+    for number, (place, row) in enumerate(_rows(path, columns=("model_a", "model_b", "winner"))):
         with as_input_error(place):
             first, second = _name(row, "model_a"), _name(row, "model_b")
             winner = row.get("winner")
@@ -115,13 +118,28 @@ def _of_rows(path: Path) -> Battles:
     return Battles(found=found, num_without=num_without)
 
 
-def _rows(path: Path) -> Iterator[tuple[str, Row]]:
-    """Yield each row with its place, for messages."""
-    for one in read_rows(path):
+def _rows(path: Path, *, columns: Sequence[str]) -> Iterator[tuple[str, Row]]:
+    """Yield each row, with normalized names of its columns, and its place, for messages.
+
+    Args:
+        path: the file.
+        columns: names of columns that at least one row must have.
+
+    Raises:
+        InputError: the file cannot be read, a row is invalid, or a column is missing.
+    """
+    rows = list(read_rows(path))
+    names = dict.fromkeys(name for one in rows for name in one.row or ())
+    if names and (missing := [column for column in columns if column not in map(plain, names)]):
+        raise InputError(
+            f"{path}: no column {' and no column '.join(missing)}; the columns are {listed(list(names))}; rename the "
+            "columns, or add the missing ones"
+        )
+    for one in rows:
         place = f"{path}, row {one.number}"
         if one.row is None:
             raise InputError(f"{place}: {one.problem}")
-        yield place, one.row
+        yield place, {plain(name): value for name, value in one.row.items()} | dict(one.row)
 
 
 def _credit(winner: str) -> float:
@@ -137,7 +155,8 @@ def _credit(winner: str) -> float:
 def _name(row: Row, column: str) -> str:
     value = row.get(column)
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"{column}: expected the name of a model, got {str(value)[:40]!r}; columns: {', '.join(row)}")
+        given = "no value" if value is None else repr(str(value)[:40])
+        raise ValueError(f"{column}: expected the name of a model, got {given}")
     return value.strip()
 
 

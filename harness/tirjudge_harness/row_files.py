@@ -20,10 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from tirjudge_harness.benchmark import Row
-from tirjudge_harness.items import InputError
+from tirjudge_harness.items import InputError, refuse_array
 
 _SEPARATORS = ",;\t|"
 """Separators of CSV files."""
+
+_GZIP = b"\x1f\x8b"
+"""First bytes of a file that gzip compressed."""
 
 _SEP = "sep="
 """Start of the first line of some CSV files, which names the separator."""
@@ -72,6 +75,11 @@ def read_rows(path: Path) -> list[NumberedRow]:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from error
+    if content.startswith(_GZIP):
+        advice = (
+            "decompress it once" if path.suffix == ".gz" else f"rename the file to {path.name}.gz, or decompress it"
+        )
+        raise InputError(f"{path}: the content is compressed with gzip; {advice}")
     rows = list(_READERS[kind](content if kind == "parquet" else _as_utf8(content, str(path)), str(path)))
     if not rows:
         raise InputError(f"{path}: the file has no rows")
@@ -115,6 +123,7 @@ def _of_json(content: bytes, source: str) -> Iterator[NumberedRow]:
 
 
 def _of_lines(content: bytes, source: str) -> Iterator[NumberedRow]:
+    refuse_array(content, source=source)
     for number, line in enumerate(content.split(b"\n"), start=1):
         if not line.strip():
             continue

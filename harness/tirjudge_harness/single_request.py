@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from codecs import BOM_UTF8
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,6 +14,23 @@ from tirjudge.http.protocol import parse_json, problem_of
 from tirjudge.types import JudgeRequest
 from tirjudge_harness.items import InputError, JudgeItem, JudgeSettings, default_mode
 from tirjudge_harness.sources import one_line
+
+TEXT_FILES = (
+    ".txt",
+    ".text",
+    ".md",
+    ".markdown",
+    ".rst",
+    ".json",
+    ".jsonl",
+    ".yaml",
+    ".yml",
+    ".xml",
+    ".html",
+    ".csv",
+    ".log",
+)
+"""Endings of the names of text files."""
 
 STDIN = "-"
 """Name of standard input, and of standard output for `--out`."""
@@ -31,7 +50,8 @@ def read_request(inputs: Sequence[str], *, settings: JudgeSettings) -> JudgeRequ
         settings: settings of a request from a prompt and responses.
 
     Raises:
-        InputError: a file cannot be read, the request is invalid, or settings are given for a file that has its own.
+        InputError: a file cannot be read, the prompt is the name of a file that does not exist, the request is invalid, or
+            settings are given for a file that has its own.
     """
     if list(inputs).count(STDIN) > 1:
         raise InputError("standard input can be read only once; give - once")
@@ -39,6 +59,11 @@ def read_request(inputs: Sequence[str], *, settings: JudgeSettings) -> JudgeRequ
         return _from_file(inputs[0], settings=settings)
     prompt, *responses = inputs
     is_file = prompt == STDIN or _is_file(prompt)
+    if not is_file and _is_file_name(prompt):
+        raise InputError(
+            f"{one_line(prompt)}: no such file; give the prompt as the name of a file or as a text. To judge this very text, "
+            "give - as the prompt, and the text on standard input"
+        )
     texts = [_text(prompt) if is_file else prompt, *map(_text, responses)]
     item = JudgeItem.model_validate({"id": "", "prompt": texts[0], "responses": texts[1:]})
     try:
@@ -56,7 +81,7 @@ def _from_file(name: str, *, settings: JudgeSettings) -> JudgeRequest:
         name, wanted="a JSON file with one request, or a prompt and files of responses: PROMPT FILE FILE"
     )
     try:
-        request = parse_json(content)
+        request = parse_json(content.removeprefix(BOM_UTF8))
     except (ValueError, RecursionError) as error:
         raise InputError(
             f"{name}: not a JSON request: {error}; for JSONL items, give --out FILE (or --out -); for a prompt and "
@@ -76,6 +101,23 @@ def _is_file(name: str) -> bool:
     """Whether a text is the name of a file. A long text is not."""
     try:
         return Path(name).is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _is_file_name(prompt: str) -> bool:
+    """Whether a text is meant as the name of a file: without a blank, and with the ending of a text file or in a folder that
+    exists. Other texts without a blank are prompts, such as `1/2+1/3=?`."""
+    if any(map(str.isspace, prompt)):
+        return False
+    folder, separator, _ = prompt.rpartition(os.sep)
+    return prompt.lower().endswith(TEXT_FILES) or (bool(separator) and _is_folder(folder or os.sep))
+
+
+def _is_folder(name: str) -> bool:
+    """Whether a text is the name of a folder. A long text is not."""
+    try:
+        return Path(name).is_dir()
     except (OSError, ValueError):
         return False
 

@@ -21,6 +21,19 @@ NO_VERDICT = "none"
 """Value of `best` for an abstention."""
 
 
+OTHER_FORMATS = (
+    ".arrow", ".bz2", ".feather", ".gz", ".json", ".ods", ".parquet", ".tsv", ".xls", ".xlsx", ".xml", ".xz", ".yaml", ".yml",
+    ".zip", ".zst",
+)  # fmt: skip
+"""Endings of formats that are not written. A file with another ending, or without one, has JSON lines."""
+
+
+def refuse_other_formats(out: Path | None) -> None:
+    """Raise InputError if the ending of an output file is that of a format that is not written."""
+    if out is not None and out.suffix.lower() in OTHER_FORMATS:
+        raise InputError(f"--out: {out} has the ending of another format; give .jsonl or .csv")
+
+
 def is_table(out: Path | None) -> bool:
     """Whether an output file is a table of verdicts by the ending of its name."""
     return out is not None and out.suffix.lower() == ".csv"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.harness.commands import run_command
-from tirjudge_harness.benchmark import BENCHMARKS
+from tirjudge_harness.benchmark import BENCHMARKS, BuiltInSource
 from tirjudge_harness.foreign_rows import benchmarks_of
 from tirjudge_harness.items import InputError
 from tirjudge_harness.sources import load_examples
@@ -64,6 +64,20 @@ def test_a_benchmark_is_recognized_by_all_its_columns() -> None:
     assert benchmarks_of([JUDGEBENCH], but=BENCHMARKS.named("judgebench")) == []
     assert benchmarks_of([{"prompt": "p", "chosen": "a", "rejected": "b"}]) == []
     assert benchmarks_of([]) == []
+
+
+def test_a_subset_that_no_metric_counts_is_not_that_of_a_benchmark() -> None:
+    pair = {"id": 1, "prompt": "p", "chosen": "a", "rejected": "b"}
+    assert benchmarks_of([pair | {"subset": "math"}]) == []
+    assert benchmarks_of([pair | {"subset": "hep-python"}]) == ["m-rewardbench"]
+    assert benchmarks_of([pair | {"subset": "hep-python"}, pair | {"subset": "math"}]) == []
+
+
+def test_the_items_of_this_package_are_recognized() -> None:
+    for name in ("selfcheck", "forged-code", "evidence-claims"):
+        source = next(iter(BENCHMARKS.named(name).sources.values()))
+        assert isinstance(source, BuiltInSource)
+        assert benchmarks_of(source.rows()[:3]) == [name]
 
 
 def test_the_command_refuses_rows_of_another_benchmark_in_one_line(tmp_path: Path) -> None:

@@ -73,12 +73,29 @@ def test_winners_have_the_spellings_of_arenas(write: WriteFile) -> None:
     [
         ("model_a,model_b,winner\nx,y,x\n", r"row 1: winner: expected model_a, .*got 'x'"),
         ("model_a,model_b,winner\nx,y,1\n", "row 1: winner: expected model_a"),
-        ("a,b,winner\nx,y,tie\n", "row 1: model_a: expected the name of a model, got 'None'; columns: a, b, winner"),
+        (
+            "a,b,winner\nx,y,tie\n",
+            "a.csv: no column model_a and no column model_b; the columns are 'a', 'b', 'winner'; rename the columns",
+        ),
+        ("model_a,model_b,verdict\nx,y,tie\n", "no column winner; the columns are 'model_a', 'model_b', 'verdict'"),
+        ("model_a,model_b,winner\n,y,tie\n", "row 1: model_a: expected the name of a model, got ''"),
     ],
 )
 def test_a_wrong_row_of_verdicts_is_named(write: WriteFile, text: str, problem: str) -> None:
     with pytest.raises(InputError, match=problem):
         read_battles(write("a.csv", text))
+
+
+@pytest.mark.parametrize("header", ["Model_A,model-b,Winner", " MODEL A ,model_b,winner"])
+def test_names_of_columns_are_read_in_upper_and_lower_case(write: WriteFile, header: str) -> None:
+    (found,) = read_battles(write("a.csv", f"{header}\nx,y,A>B\n")).found
+    assert (found.first, found.second, found.credit) == ("x", "y", 1.0)
+
+
+def test_a_row_without_a_winner_is_a_comparison_without_a_verdict(write: WriteFile) -> None:
+    lines = '{"model_a": "x", "model_b": "y", "winner": "tie"}\n{"model_a": "x", "model_b": "y"}\n'
+    found = read_battles(write("a.jsonl", lines))
+    assert (len(found.found), found.num_without) == (1, 1)
 
 
 def test_people_s_ratings_may_have_intervals(write: WriteFile) -> None:
@@ -90,6 +107,7 @@ def test_people_s_ratings_may_have_intervals(write: WriteFile) -> None:
     ("text", "problem"),
     [
         ("model,score\nx,1\nx,2\n", "row 2: model: 'x' has two rows"),
+        ("model,rating\nx,1\n", "no column score; the columns are 'model', 'rating'"),
         ("model,score\nx,best\n", "row 1: score: expected a number, got 'best'"),
         (
             "model,score,low,high\nx,5,6,7\n",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,17 @@ def test_three_responses_are_invalid_in_pairwise_mode(write_lines) -> None:
     tasks, bad = read_tasks(write_lines(lines), settings=JudgeSettings(mode=Mode.PAIRWISE))
     assert len(tasks) == 1
     assert bad[0].problem == "responses: pairwise compares exactly 2 responses, 3 given"
+
+
+def test_a_byte_order_mark_is_removed(write_lines) -> None:
+    tasks, bad = read_tasks(write_lines([b"\xef\xbb\xbf" + json.dumps(GOOD).encode()]), settings=JudgeSettings())
+    assert ([task.item.id for task in tasks], bad) == (["good"], [])
+
+
+def test_an_array_in_a_file_of_lines_is_an_error_that_says_so(write_lines) -> None:
+    for content in (json.dumps([GOOD]), f"[\n{json.dumps(GOOD)},\n{json.dumps(GOOD)}\n]"):
+        with pytest.raises(InputError, match=r"one JSON array, not one object per line; rename the file to \.json"):
+            read_item_file(write_lines([content.encode()]), settings=JudgeSettings())
 
 
 def test_the_same_id_twice_is_an_error_that_names_both_lines(write_lines) -> None:

@@ -102,6 +102,17 @@ def test_a_file_that_is_not_a_table_of_verdicts_is_not_overwritten(foreign: list
     assert Path(foreign[0]).read_text() == FOREIGN
 
 
+@pytest.mark.parametrize("name", ["v.parquet", "v.csv.gz", "v.XLSX", "v.json"])
+def test_an_output_file_with_the_ending_of_another_format_is_refused(
+    foreign: list[str], tmp_path: Path, name: str
+) -> None:
+    out = tmp_path / name
+    done = run_command(["judge", *foreign, "--out", str(out)])
+    assert done.status == 2
+    assert done.stderr == f"tirjudge judge: --out: {out} has the ending of another format; give .jsonl or .csv\n"
+    assert not out.exists()
+
+
 def test_options_for_columns_need_a_file_of_items(foreign: list[str]) -> None:
     done = run_command(["judge", "Say yes.", foreign[0], *foreign[1:3]])
     assert done.status == 2

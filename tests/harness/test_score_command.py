@@ -127,3 +127,10 @@ def test_invalid_requests_for_a_score_are_reported_in_one_line(write_lines, thre
         printed("--decisions", verdicts, "--data", three_pairs)
     with pytest.raises(InputError, match="'listwise' is not a mode of judgebench; choose pairwise, pointwise"):
         printed("judgebench", "--decisions", verdicts, "--data", three_pairs, "--mode", "listwise")
+
+
+def test_decisions_are_read_before_examples_are_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tirjudge_harness.bench_run.load", lambda *_, **__: pytest.fail("examples were loaded"))
+    arguments = ["--decisions", str(tmp_path / "none.jsonl"), "judgebench"]
+    with pytest.raises(InputError, match=r"none.jsonl: cannot be read: No such file"):
+        CliRunner().invoke(app, arguments, catch_exceptions=False)

@@ -43,7 +43,7 @@ def test_a_json_file_is_a_request_and_its_mode_can_be_left_out(tmp_path: Path) -
     path.write_text(json.dumps({"prompt": "p", "responses": ["a", "b"], "votes": 2}))
     request = read(str(path))
     assert (request.mode, request.votes) == (Mode.PAIRWISE, 2)
-    path.write_text(json.dumps({"mode": "pointwise", "prompt": "p", "responses": ["a", "b"]}))
+    path.write_text(json.dumps({"mode": "pointwise", "prompt": "p", "responses": ["a", "b"]}), encoding="utf-8-sig")
     assert read(str(path)).mode is Mode.POINTWISE
 
 
@@ -69,6 +69,26 @@ def test_settings_of_a_request_file_are_its_own(tmp_path: Path) -> None:
     (tmp_path / "request.json").write_text('{"prompt": "p", "responses": ["a", "b"]}')
     with pytest.raises(InputError, match="--votes, --seed cannot be combined with a request file"):
         read(str(tmp_path / "request.json"), votes=3, seed=1)
+
+
+@pytest.mark.parametrize("name", ["promt.txt", "Promt.MD", "prompts/frist", "./prompt", "/frist"])
+def test_the_name_of_a_file_that_does_not_exist_is_not_a_prompt(
+    texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("prompts").mkdir()
+    with pytest.raises(InputError, match=f"^{name}: no such file; .* To judge this very text, give - as the prompt"):
+        read(name, texts[0])
+
+
+@pytest.mark.parametrize("prompt", ["1/2+1/3=?", "and/or", "What is promt.txt", "x" * 5000 + "/y", "prompt", "3.14"])
+def test_a_text_is_a_prompt_although_no_file_has_this_name(texts: list[str], prompt: str) -> None:
+    assert read(prompt, texts[0]).prompt == prompt
+
+
+def test_the_name_of_a_file_is_a_prompt_on_standard_input(texts: list[str], fast: list[str]) -> None:
+    done = subprocess.run([*MAIN, "judge", "-", texts[0], *fast], input=b"promt.txt", capture_output=True)
+    assert b"Prompt\n  promt.txt\n" in done.stdout
 
 
 def test_unreadable_responses_are_named(texts: list[str], tmp_path: Path) -> None:

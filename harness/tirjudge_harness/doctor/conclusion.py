@@ -1,7 +1,8 @@
 """What a model can be used for: a few explicit rules over the figures of the doctor.
 
 A model is broken if its labels hold too little probability, if it writes too few verdicts, or if a stop string does not
-work. Otherwise its accuracy decides, with 95 % intervals.
+work. Otherwise its accuracy decides, with 95 % intervals. A few items that show no accuracy above chance show nothing about a
+model if it could be far above chance.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ MIN_TOOL_RATE = 0.1
 NUM_ITEMS = 60
 """Number of items of `selfcheck`. A conclusion from fewer items says so."""
 
+FAR_ABOVE = 0.15
+"""Distance from chance of an accuracy that all items would show to be above chance."""
+
 
 class ModelUse(StrEnum):
     """What a model can be used for."""
@@ -40,6 +44,8 @@ class ModelUse(StrEnum):
     """A judge without tools."""
     NONE = "none"
     """Not a judge."""
+    UNKNOWN = "unknown"
+    """The judged items are too few to tell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +134,9 @@ def _without_tools(only: SelfcheckPass | None, broken: list[str]) -> Conclusion:
     if broken or only is None:
         return _said(ModelUse.NONE, f"Not usable: {'; '.join(broken)}.", broken)
     accuracy, chance = _percent(only), f"{chance_of(only.marks):.0%}"
+    if _is_open(only):
+        sentence = f"Too few items to tell: {accuracy} right; {_open_between(chance)}."
+        return _said(ModelUse.UNKNOWN, sentence + _num_judged(only), [])
     if not _beats_chance(only):
         sentence = f"Not usable for requests like these: {accuracy} right, which is not above chance ({chance})."
         return _said(ModelUse.NONE, sentence + _num_judged(only), [])
@@ -145,9 +154,14 @@ def _by_accuracy(passes: dict[PassName, SelfcheckPass]) -> tuple[ModelUse, str]:
     with_tools, without, removed = (passes[name] for name in PassName)
     accuracy, plain, blind = (_percent(each) for each in (with_tools, without, removed))
     if not _beats_chance(with_tools) and not _beats_chance(without):
+        chance = f"{chance_of(with_tools.marks):.0%}"
+        if _is_open(with_tools) or _is_open(without):
+            return ModelUse.UNKNOWN, (
+                f"Too few items to tell: {accuracy} right with tools and {plain} without; {_open_between(chance)}."
+            )
         return ModelUse.NONE, (
             f"Not usable for requests like these: {accuracy} right with tools and {plain} without, "
-            f"which is not above chance ({chance_of(with_tools.marks):.0%})."
+            f"which is not above chance ({chance})."
         )
     rate = with_tools.figures.tool_rate.value or 0.0
     if rate < MIN_TOOL_RATE and _beats_chance(without):
@@ -176,6 +190,18 @@ def _beats_chance(one: SelfcheckPass) -> bool:
     """Whether the 95 % interval of the accuracy is above chance."""
     interval, chance = one.figures.accuracy.interval, chance_of(one.marks)
     return interval is not None and chance is not None and interval[0] > chance
+
+
+def _is_open(one: SelfcheckPass) -> bool:
+    """Whether a pass over some of the items leaves open whether the accuracy is at chance or far above it."""
+    interval, chance = one.figures.accuracy.interval, chance_of(one.marks)
+    if one.num_items >= NUM_ITEMS or chance is None:
+        return False
+    return interval is None or interval[0] <= chance <= interval[1] - FAR_ABOVE
+
+
+def _open_between(chance: str) -> str:
+    return f"a 95 % interval includes chance ({chance}) and accuracies far above it"
 
 
 def _is_worse(second: SelfcheckPass, *, than: SelfcheckPass) -> bool:

@@ -48,7 +48,8 @@ def example_options(
         responses: the columns of the responses, if they were found.
         label: the column of the label, if it was found. None: it was not, or it is not needed.
     """
-    free = [column for column in columns if not _are_ids(rows, column)]
+    scores = _scores(rows, columns, responses=responses)
+    free = [column for column in columns if column not in scores and not _are_ids(rows, column)]
     options: list[str] = []
     num_texts = (not roles["prompt"]) + 2 * (not roles["responses"])
     if len(free) < num_texts + (not roles["label"]):
@@ -79,6 +80,17 @@ def _alike(columns: Sequence[str]) -> list[str]:
             name = name[:-1].removesuffix("version").removesuffix("v").rstrip("_")
         groups.setdefault(name, []).append(column)
     return next((group[:2] for name, group in groups.items() if name and len(group) > 1), [])
+
+
+def _scores(rows: Sequence[Row], columns: Sequence[str], *, responses: Sequence[str]) -> list[str]:
+    """Return the columns with one number for each response, such as `score_a` and `score_b` of `response_a` and `response_b`.
+    A label is about all responses."""
+    ends = {plain(response)[-1:] for response in responses}
+    groups: dict[str, list[str]] = {}
+    for column in columns:
+        if column not in responses and _are_numbers(rows, column):
+            groups.setdefault(plain(column)[:-1], []).append(column)
+    return [column for group in groups.values() if {plain(column)[-1:] for column in group} == ends for column in group]
 
 
 def _likely_label(rows: Sequence[Row], columns: Sequence[str], *, responses: Sequence[str]) -> str:

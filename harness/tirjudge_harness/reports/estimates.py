@@ -83,7 +83,7 @@ def estimate_table(source: Path, *, labels: Path) -> ReportTable:
     enough = [one for one in quantities if one.num_labeled >= MIN_LABELED]
     if not any(one.has_verdict for one in enough):
         enough = quantities[:1]  # which raises an error that says what is missing
-    rows, notes = [], _left_out([one for one in quantities if one not in enough])
+    rows, notes = [], [*_left_out([one for one in quantities if one not in enough]), *_without_interval(enough)]
     for quantity in enough:
         if len(enough) > 1 and not quantity.has_verdict:
             rows.append(_row_of_people(quantity))
@@ -119,6 +119,12 @@ def _left_out(few: Sequence[_Quantity]) -> list[str]:
     """Return a note on the quantities with too few labels. Empty: there are none."""
     named = [f"{one.name} ({one.num_labeled})" for one in few]
     return [f"Left out, fewer than {MIN_LABELED} prompts with labels: {'; '.join(named)}."] if named else []
+
+
+def _without_interval(enough: Sequence[_Quantity]) -> list[str]:
+    """Return a note on the quantities whose labels show no variance. A share has an interval all the same."""
+    named = [one.name for one in enough if not one.is_share and len({*one.labels} - {None}) == 1]
+    return [f"No interval, because all labels are equal: {'; '.join(named)}."] if named else []
 
 
 def _warnings(quantity: _Quantity, verdicts: Sequence[float]) -> list[str]:

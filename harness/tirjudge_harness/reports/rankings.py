@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,6 +64,7 @@ def ranking_table(source: Path, *, arena: Path | None) -> ReportTable:
     ]
     if battles.num_unnamed:
         notes.append(f"{battles.num_unnamed:,} examples left out, because they do not name two different models.")
+    notes += _uncertain(ratings)
     people = None
     try:
         people = _of_arena(ratings, arena) if arena is not None else _of_labels(ratings, battles.people)
@@ -106,7 +108,14 @@ def _of_labels(ratings: Ratings, labels: Sequence[Battle]) -> _People | None:
     with as_input_error():
         found = ratings_of(labels)
         # Ratings of models with equal results differ in their last digits.
-        scores = {one.name: ArenaScore(score=round(one.rating, 6), interval=one.interval) for one in found.models}
+        scores = {
+            one.name: ArenaScore(
+                score=round(one.rating, 6),
+                interval=one.interval,
+                group=None if one.interval is None else one.group,
+            )
+            for one in found.models
+        }
         return _People(name=VOTES, scores=scores, agreement=agreement_with_arena(ratings, scores))
 
 
@@ -118,6 +127,24 @@ _READING = (
     "Pair rank Brier score: mean squared error of the share of resamples in which a model is above another; 0 is best. "
     "Row-wise Pearson: mean over models of the correlation of their win rates against each opponent.",
 )
+
+
+def _uncertain(ratings: Ratings) -> Iterator[str]:
+    """Yield notes on the models without an interval, and on the pairs that intervals do not compare. Nothing: there are none,
+    or the verdicts are on one prompt."""
+    if ratings.num_clusters < 2:
+        return
+    if without := [one.name for one in ratings.models if one.interval is None]:
+        yield (
+            f"No interval for {', '.join(without)}: only wins, only losses or only ties, directly or through other models, "
+            "or equal ratings in all resamples."
+        )
+    num_pairs = math.comb(len(ratings.models), 2)
+    if num_left_out := num_pairs - len(ratings.compared):
+        yield (
+            f"Separability and agreement with confidence leave out {num_left_out:,} of {counted(num_pairs, 'pair')} of "
+            "models: one has no interval, or never won or tied against the other, directly or through other models."
+        )
 
 
 def _models(ratings: Ratings, people: Mapping[str, ArenaScore]) -> Iterator[TableRow]:

@@ -153,7 +153,7 @@ def _number(value: float, *, kind: Kind) -> str:
         return f"{value:.1f}"
     if kind == "points":
         return f"{value:+.1f}"
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"
 
 
 def plain(text: str) -> str:

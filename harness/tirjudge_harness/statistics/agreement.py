@@ -35,7 +35,7 @@ class Agreement:
     """Cohen's kappa: 1 is perfect agreement, 0 is chance agreement. None: no items, or both raters always give the same
     single label."""
     interval: Interval | None
-    """95 % bootstrap interval of kappa over prompts. None: fewer than two prompts."""
+    """95 % bootstrap interval of kappa over prompts. None: fewer than two prompts, or the same kappa in all resamples."""
     num_missing: int
     """Number of items that at most one rater rated. All figures exclude these items."""
 

@@ -20,6 +20,9 @@ from tirjudge.statistics import Z_95, wilson_interval
 
 Array = NDArray[np.float64]
 
+_EQUAL = 1e-9
+"""Relative half-width of an interval that counts as none: a rounding error."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusteredMean:
@@ -128,10 +131,17 @@ def difference_interval(mean: ClusteredMean) -> tuple[float, float]:
     return max(-1.0, min(center - half, mean.value)), min(1.0, max(center + half, mean.value))
 
 
-def mean_interval(mean: ClusteredMean) -> tuple[float, float]:
-    """Return the 95 % interval of a mean of any numbers: value ± t standard errors."""
-    half = mean.quantile * math.sqrt(mean.variance)
-    return mean.value - half, mean.value + half
+def mean_interval(value: float, *, variance: float, num_free: float) -> tuple[float, float] | None:
+    """Return the 95 % interval of a mean of any numbers: value ± t standard errors. None: all numbers are equal, so they show
+    no variance.
+
+    Args:
+        value: the mean.
+        variance: variance of the mean.
+        num_free: degrees of freedom of the variance.
+    """
+    half = t_quantile(num_free) * math.sqrt(variance)
+    return (value - half, value + half) if half > _EQUAL * max(1.0, abs(value)) else None
 
 
 def t_quantile(num_free: float, *, level: float = 0.975) -> float:

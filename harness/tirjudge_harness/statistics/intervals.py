@@ -38,6 +38,9 @@ MAX_RESAMPLES_OF_A_FORMULA = 200
 _CHUNK_SIZE = 1 << 17
 """Number of clusters drawn per chunk of resamples, small enough for a CPU cache."""
 
+_EQUAL = 1e-6
+"""Relative difference of two values that counts as none."""
+
 Array: TypeAlias = NDArray[np.float64]
 Mask: TypeAlias = NDArray[np.bool_]
 Interval: TypeAlias = tuple[float, float]
@@ -53,7 +56,8 @@ class Estimate:
     num: int
     """Number of values."""
     interval: Interval | None
-    """95 % confidence interval. None: there are no values, or several values of a single cluster."""
+    """95 % confidence interval. None: there are no values, several values of a single cluster, or nothing in the values that
+    shows their variance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +196,7 @@ def clustered_share(pairs: Iterable[tuple[str, float]]) -> Estimate:
 
 
 def average_of(values: Sequence[float], *, clusters: Sequence[str]) -> Estimate:
-    """Return the mean of any numbers, with its interval.
+    """Return the mean of any numbers, with its interval. Equal numbers have none, because they show no variance.
 
     Args:
         values: the numbers.
@@ -201,9 +205,8 @@ def average_of(values: Sequence[float], *, clusters: Sequence[str]) -> Estimate:
     if not values:
         return Estimate(value=None, num=0, interval=None)
     found = one_cell(values, codes_of(clusters))
-    return Estimate(
-        value=float(np.mean(values)), num=len(values), interval=None if found is None else mean_interval(found)
-    )
+    interval = None if found is None else mean_interval(found.value, variance=found.variance, num_free=found.num_free)
+    return Estimate(value=float(np.mean(values)), num=len(values), interval=interval)
 
 
 def resampled(inputs: MetricInputs, *, num_resamples: int, seed: int = 0) -> dict[Node, Array]:
@@ -274,20 +277,18 @@ def draws(num_clusters: int, *, num_resamples: int, seed: int) -> Iterator[Array
 def middle_of(values: Array, *, num_clusters: int) -> Interval | None:
     """Return the 2.5th and 97.5th percentile of the resamples, widened to include the value of the data (`values[0]`).
 
-    None: no value, fewer than two clusters, or no resamples.
+    None: no value, fewer than two clusters, no resamples, or resamples that are all equal: their percentiles would wrongly
+    show no uncertainty.
     """
     value, others = values[0], values[1:][~np.isnan(values[1:])]
-    if np.isnan(value) or num_clusters < 2 or not others.size:
+    if np.isnan(value) or num_clusters < 2 or not others.size or np.ptp(others) <= _EQUAL * max(1.0, abs(value)):
         return None
     low, high = np.percentile(others, [2.5, 97.5])
     return min(float(low), float(value)), max(float(high), float(value))
 
 
 def _drawn_interval(values: Array, *, num_clusters: int, bounded: bool) -> Interval | None:
-    """Return `middle_of`, or Wilson's interval over the clusters if all comparisons are right or all are wrong.
-
-    Resamples of equal scores are identical, so their percentiles would wrongly show no uncertainty.
-    """
+    """Return `middle_of`, or Wilson's interval over the clusters if all comparisons are right or all are wrong."""
     if bounded and num_clusters > 1 and values[0] in (0.0, 1.0):
         return wilson_interval(float(values[0]) * num_clusters, num_trials=num_clusters)
     return middle_of(values, num_clusters=num_clusters)

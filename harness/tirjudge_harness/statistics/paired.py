@@ -64,14 +64,15 @@ class Difference:
     difference: float | None
     """Second minus first. None: one of them has no value."""
     interval: Interval | None
-    """95 % interval over prompts, of paired differences. None: fewer than two prompts."""
-    num_better: int
-    """Number of comparisons on which the second run scores higher."""
-    num_worse: int
-    """Number of comparisons on which the second run scores lower."""
+    """95 % interval over prompts, of paired differences. None: fewer than two prompts, or the same difference in all
+    resamples."""
+    num_better: int | None
+    """Number of comparisons on which the second run scores higher. None: no difference."""
+    num_worse: int | None
+    """Number of comparisons on which the second run scores lower. None: no difference."""
     p_value: float | None
     """McNemar's exact test of better against worse. Several comparisons of one prompt are one trial: whether more of them
-    are better or worse. None: the figure has no comparisons, such as a formula."""
+    are better or worse. None: the figure has no comparisons, such as a formula, or no difference."""
 
 
 NO_COMPARISONS = Common(first=[], second=[], only_first=0, only_second=0)
@@ -210,17 +211,19 @@ def _difference(
     first, second = values
     held = gains[inputs.holds[node]]
     names = [mark.outline.cluster for mark, is_held in zip(inputs.marks, inputs.holds[node], strict=True) if is_held]
+    difference = number(second[0] - first[0])
+    has_difference = difference is not None
     return Difference(
         name=node.name,
         depth=depth,
         num_common=len(held) + len(inputs.judged[node]),
         first=number(first[0]),
         second=number(second[0]),
-        difference=number(second[0] - first[0]),
+        difference=difference,
         interval=closed or middle_of(second - first, num_clusters=len(inputs.clusters(node))),
-        num_better=int((held > 0).sum()),
-        num_worse=int((held < 0).sum()),
-        p_value=_p_value(held, clusters=names) if names else None,
+        num_better=int((held > 0).sum()) if has_difference else None,
+        num_worse=int((held < 0).sum()) if has_difference else None,
+        p_value=_p_value(held, clusters=names) if names and has_difference else None,
     )
 
 

@@ -16,8 +16,17 @@ from statistics import NormalDist
 import numpy as np
 
 from tirjudge.statistics import Z_95
-from tirjudge_harness.statistics.clustered import effective_interval, t_quantile
-from tirjudge_harness.statistics.intervals import Array, Estimate, Mask, average_of, codes_of, number, share_of
+from tirjudge_harness.statistics.clustered import effective_interval, mean_interval, t_quantile
+from tirjudge_harness.statistics.intervals import (
+    Array,
+    Estimate,
+    Interval,
+    Mask,
+    average_of,
+    codes_of,
+    number,
+    share_of,
+)
 
 MIN_LABELED = 20
 """Minimum number of prompts with labels. Below, the variance of the correction is not known well enough."""
@@ -64,7 +73,7 @@ def prediction_powered(
         clusters: prompt of each item.
         is_share: whether labels are between 0 and 1. The interval is then Wilson's with an effective number of labels, and
             one item with an error of 1 and one with -1 are added to the labeled ones, because a judge without an error on few
-            items is not perfect. Otherwise the interval is the value ± t standard errors.
+            items is not perfect. Otherwise the interval is the value ± t standard errors, and None if all labels are equal.
         tuning: factor of the verdicts. None: the factor with the smallest variance.
 
     Raises:
@@ -165,10 +174,10 @@ def _tuning(of_labels: Array, of_verdicts: Array, *, has_rest: bool) -> float:
     return float(of_labels @ of_verdicts) / norm if has_rest and norm > 0 else 0.0
 
 
-def _interval(value: float, *, variance: float, num_labeled: int, is_share: bool) -> tuple[float, float]:
-    t = t_quantile(num_labeled - 2)
+def _interval(value: float, *, variance: float, num_labeled: int, is_share: bool) -> Interval | None:
     if not is_share:
-        return value - t * math.sqrt(variance), value + t * math.sqrt(variance)
+        return mean_interval(value, variance=variance, num_free=num_labeled - 2)
+    t = t_quantile(num_labeled - 2)
     inside = min(1.0, max(0.0, value))
     spread = inside * (1 - inside)
     num = spread / variance * (Z_95 / t) ** 2 if spread > 0 and variance > 0 else num_labeled

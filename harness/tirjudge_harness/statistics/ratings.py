@@ -2,7 +2,9 @@
 
 The ratings are Bradley-Terry's (1952) by maximum likelihood. A tie counts as half a win for each model, as in FastChat and
 Arena-Hard. Each model also has `PRIOR` ties with a model of average strength, so that ratings are finite if a model always
-wins. Intervals are a bootstrap over prompts.
+wins. Intervals are a bootstrap over prompts. The ties of `PRIOR` alone limit the difference of two models if no chain of wins
+and ties leads from each of them to the other (Ford 1957): such models are in different groups, and intervals do not compare
+them.
 """
 
 from __future__ import annotations
@@ -68,7 +70,10 @@ class ModelRating:
     rating: float
     """Bradley-Terry rating in Elo points. The mean over models is `MEAN_RATING`."""
     interval: Interval | None
-    """95 % bootstrap interval. None: fewer than two prompts."""
+    """95 % bootstrap interval. None: fewer than two prompts, no other model in the group, only results of one kind, such as
+    ties, or equal ratings in all resamples."""
+    group: int = 0
+    """Number of the group of models. From each model of a group, a chain of wins and ties leads to each other one."""
     wins: Estimate
     """Share of battles won. A tie adds 1/2. The share depends on the opponents, unlike the rating."""
 
@@ -85,10 +90,19 @@ class Ratings:
     """Number of prompts."""
 
     @property
+    def compared(self) -> list[tuple[Interval, Interval]]:
+        """Intervals of each pair of models that they compare: models of one group."""
+        return [
+            (one.interval, other.interval)
+            for one, other in combinations(self.models, 2)
+            if one.interval is not None and other.interval is not None and one.group == other.group
+        ]
+
+    @property
     def separability(self) -> float | None:
-        """Share of pairs of models whose intervals do not overlap (Li et al. 2024, arXiv:2406.11939). None: no intervals."""
-        intervals = [one.interval for one in self.models if one.interval is not None]
-        apart = [_order(one, other) != 0 for one, other in combinations(intervals, 2)]
+        """Share of the compared pairs of models whose intervals do not overlap (Li et al. 2024, arXiv:2406.11939). None: no
+        pairs."""
+        apart = [_order(one, other) != 0 for one, other in self.compared]
         return sum(apart) / len(apart) if apart else None
 
 
@@ -100,6 +114,8 @@ class ArenaScore:
     """Rating on any scale. Higher is better."""
     interval: Interval | None = None
     """95 % interval. None: not known; the score then counts as certain."""
+    group: int | None = 0
+    """Number of the group of models, as in `ModelRating`. None: the score is compared with no other one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +130,8 @@ class SystemAgreement:
     """Share of pairs of models in the same order. A pair with equal scores adds 1/2."""
     with_confidence: float | None
     """Agreement with confidence (arXiv:2406.11939): mean over pairs of 1 if both tables separate the pair in the same order,
-    -1 if in opposite orders, and 0 if one does not separate it. None: the ratings have no intervals."""
+    -1 if in opposite orders, and 0 if one does not separate it. Pairs of different groups in one table are left out. None: no
+    pairs with intervals."""
     brier: float | None
     """Pair rank Brier score (arXiv:2406.11939): mean over pairs of (P(first above second) - outcome) squared. P is the share
     of the resamples; the outcome is 1, 0, or 0.5 for equal scores of people. 0 is best. None: no resamples."""
@@ -149,6 +166,7 @@ def ratings_of(battles: Sequence[Battle], *, num_resamples: int = NUM_RESAMPLES,
     with threadpool_limits(limits=1, user_api="blas"):  # thin matrices are slower with several threads
         found = _all_strengths(np.array(games), np.array(wins), sides=_incidence(pairs, num=num))
     results = _results_by_model(battles)
+    groups = _groups(firsts, seconds, credits, num=num)
     drawn = MEAN_RATING + POINTS_PER_LOGIT * found
     order = sorted(range(num), key=lambda at: (-drawn[0, at], names[at]))
     return Ratings(
@@ -156,7 +174,12 @@ def ratings_of(battles: Sequence[Battle], *, num_resamples: int = NUM_RESAMPLES,
             ModelRating(
                 name=names[at],
                 rating=float(drawn[0, at]),
-                interval=middle_of(drawn[:, at], num_clusters=num_clusters),
+                interval=(
+                    middle_of(drawn[:, at], num_clusters=num_clusters)
+                    if groups.count(groups[at]) > 1 and len({credit for _, credit in results[names[at]]}) > 1
+                    else None
+                ),
+                group=groups[at],
                 wins=clustered_share(results[names[at]]),
             )
             for at in order
@@ -226,6 +249,16 @@ def _checked_names(battles: Sequence[Battle]) -> list[str]:
             "rate each group separately"
         )
     return names
+
+
+def _groups(firsts: NDArray[np.int64], seconds: NDArray[np.int64], credits: Array, *, num: int) -> list[int]:
+    """Return the number of the group of each model: the place of the first model of the group."""
+    reached = np.eye(num, dtype=bool)
+    reached[firsts[credits > 0], seconds[credits > 0]] = True
+    reached[seconds[credits < 1], firsts[credits < 1]] = True
+    for _ in range(num.bit_length()):  # doubles the length of the chains
+        reached = reached @ reached
+    return [int(at) for at in (reached & reached.T).argmax(axis=1)]
 
 
 def _incidence(pairs: NDArray[np.int64], *, num: int) -> Array:
@@ -361,12 +394,12 @@ def _win_rates(battles: Sequence[Battle]) -> dict[str, dict[str, float]]:
 
 
 def _with_confidence(models: Sequence[ModelRating], known: Sequence[ArenaScore]) -> float | None:
-    intervals = [one.interval for one in models]
     of_people = [one.interval or (one.score, one.score) for one in known]
     found = [
-        _order(mine, other) * _order(of_people[at], of_people[after])
-        for (at, mine), (after, other) in combinations(enumerate(intervals), 2)
-        if mine is not None and other is not None
+        _order(mine.interval, other.interval) * _order(of_people[at], of_people[after])
+        for (at, mine), (after, other) in combinations(enumerate(models), 2)
+        if mine.interval is not None and other.interval is not None and mine.group == other.group
+        if known[at].group is not None and known[at].group == known[after].group
     ]
     return sum(found) / len(found) if found else None
 

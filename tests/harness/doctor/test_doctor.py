@@ -66,6 +66,12 @@ def first_is_best(sequence: str) -> str:
     return tag("5" if "<score>" in sequence else "A")
 
 
+def never_right(sequence: str) -> str:
+    """A judge that is always wrong, without tools."""
+    right = label_of_right(sequence)
+    return tag({"9": "1", "1": "9"}.get(right) or next(label for label in "AB" if label != right))
+
+
 def no_tags(sequence: str) -> str:
     """A judge that writes its verdict in the form of another prompt."""
     return "The better one is [[A]]"
@@ -140,6 +146,18 @@ def test_a_judge_that_always_names_the_first_response_is_not_usable() -> None:
     assert found["chance"] == pytest.approx(26 / 60)
     assert found["conclusion"]["use"] == "none"
     assert "not above chance (43%)" in found["conclusion"]["sentence"]
+
+
+def test_few_items_that_show_nothing_are_not_a_conclusion() -> None:
+    """Of 6 items, 42 % are right, with an interval up to 76 %. Of 12 items, none is right."""
+    found = findings(ScriptedEngine(first_is_best, label_probs=sure), "--items", "6")
+    sentence = found["conclusion"]["sentence"]
+    assert found["conclusion"]["use"] == "unknown"
+    assert sentence.startswith("Too few items to tell: ")
+    assert sentence.endswith("accuracies far above it. Only 6 of 60 items were judged.")
+    wrong = findings(ScriptedEngine(never_right, label_probs=sure), "--items", "12")
+    assert wrong["conclusion"]["use"] == "none"
+    assert "0% right with tools and 0% without, which is not above chance" in wrong["conclusion"]["sentence"]
 
 
 def test_low_label_mass_is_broken() -> None:

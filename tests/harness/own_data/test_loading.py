@@ -215,6 +215,15 @@ def test_guessed_columns_are_neither_ids_nor_notes_and_a_pair_of_names_is_one_of
         load(others)
 
 
+def test_scores_of_each_response_are_not_an_example_of_a_label(load: Load) -> None:
+    rows = [{"prompt": f"p{n}", "response_a": "x", "response_b": "y", "score_a": n, "score_b": 5} for n in range(3)]
+    with pytest.raises(InputError, match=r"no label column found; the columns are .*'score_b'; give") as caught:
+        load(rows)
+    assert "for example" not in str(caught.value)
+    with pytest.raises(InputError, match="for example --label-column who"):
+        load([row | {"who": "me"} for row in rows])
+
+
 @pytest.mark.parametrize(
     ("columns", "says"),
     [

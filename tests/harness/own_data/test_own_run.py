@@ -238,15 +238,18 @@ def test_models_that_the_rows_name_are_ranked(tmp_path: Path, monkeypatch: pytes
     assert "  models     A = model_a, B = model_b" in done.stderr
     ranked = json.loads(run_command(["bench", "rank", str(tmp_path / "run"), "--format", "json"]).stdout)
     rows = {row["figure"]: row for row in ranked["rows"]}
-    assert list(rows)[:4] == ["six", "two", "one", "separability, %"]
+    assert list(rows)[:3] == ["six", "two", "one"]
     assert [(rows[name]["wins"], rows[name]["num"]) for name in ("six", "two", "one")] == [(100, 12), (50, 12), (0, 12)]
-    assert rows["six"]["value_low"] > rows["one"]["value_high"]
+    # Six always wins against two, and two against one: the verdicts do not show how far they are apart.
+    assert not {"separability, %", "agreement with confidence, %"} & rows.keys()
+    assert rows["six"]["value"] > rows["one"]["value"]
     # The labels prefer `two`, and `one` and `six` are equal.
     assert rows["two"]["arena"] > rows["one"]["arena"] == rows["six"]["arena"]
     assert rows["Spearman's correlation with people's labels"]["value"] == pytest.approx(0)
     assert rows["pairs of models in the order of people's labels, %"]["value"] == 50
     # The judge is certain of each pair: right on two and one, wrong on six and two, and six equals one for people.
     assert rows["pair rank Brier score"]["value"] == pytest.approx((0 + 1 + 0.25) / 3)
+    assert ranked["notes"][2].startswith("No interval for six, two, one: ")
     assert ranked["notes"][:2] == [
         "18 verdicts on 6 prompts; 6 without a verdict.",
         "6 examples left out, because they do not name two different models.",

@@ -62,6 +62,16 @@ def test_terminal_shows_the_distance_to_the_farther_interval_end_and_the_number_
     )
 
 
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(999.4, "999"), (999.5, "1,000"), (-999.99, "-1,000"), (1234.5, "1,234"), (0.12345, "0.123")],
+)
+def test_a_number_has_three_digits_and_no_exponent(value: float, expected: str) -> None:
+    columns = (Column(key="n", title="n", kind="number"),)
+    table = ReportTable(title="", columns=columns, rows=(TableRow(entries=(TableEntry(value=value),)),))
+    assert expected in text(table, ReportFormat.TERMINAL).split()
+
+
 def test_a_table_is_rendered_as_markdown() -> None:
     assert text(TABLE, ReportFormat.MARKDOWN) == (
         "**Judges at 95 %**\n"

@@ -158,6 +158,9 @@ def test_scores_give_means_and_their_difference(tmp_path: Path) -> None:
     assert found["score of response 0 less 1"]["corrected"] == pytest.approx(4.5)
     text = shown("estimate", decisions, "--labels", given)
     assert "score of response 1: 8 examples without a verdict: counted as the mean verdict." in text
+    assert "No interval, because all labels are equal: score of response 1." in text
+    assert found["score of response 1"]["corrected_low"] is None
+    assert found["score of response 0"]["corrected_low"] < 5.5 < found["score of response 0"]["corrected_high"]
 
 
 def test_models_of_a_run_are_ranked(run: Path) -> None:
@@ -173,9 +176,31 @@ def test_labels_that_do_not_rate_three_models_are_a_note(make_run: MakeRun) -> N
     pairs = [Pair(id=f"p{n}", models=("a", "b")) for n in range(20)]
     pairs += [Pair(id=f"q{n}", models=("b", "c"), correct=(0, 1)) for n in range(20)]
     run = make_run(pairs)
-    assert list(rows("rank", run)) == ["a", "b", "c", "separability, %"]
+    assert list(rows("rank", run)) == ["a", "b", "c"]
     text = shown("rank", run)
     assert "No agreement with people's labels: arena: 2 of the 3 rated models have a score in the table" in text
+
+
+def test_a_ranking_says_which_models_have_no_interval(tmp_path: Path) -> None:
+    """large wins both times."""
+    verdicts = write_csv(tmp_path / "v.csv", "model_a,model_b,winner", ["large,small,model_a", "small,large,model_b"])
+    text = shown("rank", verdicts)
+    assert "No interval for large, small: only wins, only losses or only ties" in text
+    assert "leave out 1 of 1 pair of models" in text
+    assert list(rows("rank", verdicts)) == ["large", "small"]
+
+
+def test_labels_that_do_not_separate_models_do_not_count_as_certain(make_run: MakeRun) -> None:
+    """By the labels of people, a always beats b, and b always beats c. The judge prefers each model in half of the pairs."""
+    pairs = [
+        Pair(id=f"{first}{n}", models=(first, second), named=(n % 2,), correct=(0,))
+        for first, second in ("ab", "bc")
+        for n in range(20)
+    ]
+    found = rows("rank", make_run(pairs))
+    assert found["a"]["arena"] > found["b"]["arena"]
+    assert "separability, %" in found
+    assert "agreement with confidence, %" not in found
 
 
 def test_a_run_without_models_is_refused(make_run: MakeRun) -> None:

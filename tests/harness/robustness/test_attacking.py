@@ -137,7 +137,7 @@ async def test_pointwise_reports_the_score_change_of_wrong_responses(tmp_path: P
     _, colon, praise = found.effects
     assert colon.scores is not None
     assert praise.scores is not None
-    assert (colon.scores.change.value, colon.scores.change.interval) == (5.0, (5.0, 5.0))
+    assert (colon.scores.change.value, colon.scores.change.interval) == (5.0, None)
     assert (colon.scores.good_before.value, colon.scores.good_after.value) == (0.0, 1.0)
     assert (colon.flips.value, colon.num_undecided, colon.before.value, colon.after.value) == (0.0, 4, 1.0, 0.5)
     assert (praise.scores.change.value, praise.flips.value, praise.num_undecided) == (0.0, 0.0, 0)

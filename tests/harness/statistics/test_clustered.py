@@ -38,7 +38,8 @@ def test_the_variance_of_independent_values_matches_a_manual_computation() -> No
     assert mean is not None
     assert (mean.value, mean.variance, mean.num_free) == (3.0, pytest.approx(14 / 12), pytest.approx(3.0))
     half = 3.182446 * (14 / 12) ** 0.5
-    assert mean_interval(mean) == pytest.approx((3 - half, 3 + half), abs=0.01)
+    found = mean_interval(mean.value, variance=mean.variance, num_free=mean.num_free)
+    assert found == pytest.approx((3 - half, 3 + half), abs=0.01)
 
 
 def test_equal_values_of_a_cluster_count_once() -> None:

@@ -99,6 +99,14 @@ def test_every_figure_of_a_metric_tree_is_compared(mark) -> None:
     ]
 
 
+def test_a_figure_without_a_value_is_not_tested(mark) -> None:
+    """A mean that needs all of its parts: subset b was not judged."""
+    whole = Mean(name="mean", parts=cells_by("subset", ["a", "b"]), whole=True)
+    found, part, _ = differences_of([whole], common_of([mark("1", 0.0, subset="a")], [mark("1", 1.0, subset="a")]))
+    assert (found.difference, found.num_better, found.num_worse, found.p_value) == (None, None, None, None)
+    assert (part.difference, part.num_better, part.num_worse, part.p_value) == (1.0, 1, 0, 1.0)
+
+
 def test_formulas_are_compared_over_examples_of_both_runs(mark) -> None:
     def judged(id: str, score: float) -> JudgedExample:
         about = ExampleMetadata(id=id, subset="s", num_responses=2, correct=(0,), cluster=id, facts={"score": score})

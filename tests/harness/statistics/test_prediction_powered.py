@@ -103,6 +103,17 @@ def test_labels_of_all_items_need_no_judge() -> None:
     assert (found.tuning, found.corrected.value, found.num_effective) == (0.0, 0.6, pytest.approx(40))
 
 
+@pytest.mark.parametrize("label", [0.0, 1.0, 0.1, 7.3])
+def test_equal_labels_show_no_variance(label: float) -> None:
+    """Only a share has an interval: Wilson's, here of 40 labels that are all 1 or all 0."""
+    found = estimate([label] * 40, VERDICTS * 2, REST)
+    assert (found.people.interval, found.corrected.interval) == (None, None)
+    assert found.corrected.value == pytest.approx(label)
+    if label in (0, 1):
+        share = estimate([label] * 40, VERDICTS * 2, REST, is_share=True).corrected.interval or (0.0, 0.0)
+        assert share[1] - share[0] > 0.05
+
+
 def test_too_few_labels_are_refused() -> None:
     with pytest.raises(ValueError, match="labels: 19 prompts have labels; give at least 20"):
         estimate(LABELS[:19], VERDICTS[:19], REST)

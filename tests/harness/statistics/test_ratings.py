@@ -93,6 +93,43 @@ def test_a_model_that_always_wins_has_a_finite_rating() -> None:
     assert 300 < found.models[0].rating - found.models[1].rating < 2000
 
 
+@pytest.mark.parametrize(
+    "results",
+    [
+        [("a", "b", 1.0, 2)],
+        [("a", "b", 0.5, 2)],
+        [("a", "b", 1.0, 12), ("b", "c", 1.0, 12)],  # b won and lost, but never against the same model
+    ],
+)
+def test_ratings_that_only_the_added_ties_limit_have_no_interval(results: list[tuple[str, str, float, int]]) -> None:
+    found = ratings_of(battles(*results), num_resamples=50)
+    assert [one.interval for one in found.models] == [None] * len(found.models)
+    assert found.separability is None
+
+
+def test_equal_ratings_in_all_resamples_have_no_interval() -> None:
+    """On each prompt, a wins once and loses once."""
+    found = ratings_of([Battle(first="a", second="b", credit=n % 2, cluster=str(n // 2)) for n in range(20)])
+    assert [one.interval for one in found.models] == [None, None]
+
+
+def test_intervals_do_not_compare_groups_of_models() -> None:
+    """a and b meet in wins and losses, and so do c and d. b always beats c, and e always loses: two pairs of ten count."""
+    results = [("a", "b", 1.0, 90), ("b", "a", 1.0, 10), ("c", "d", 1.0, 5), ("d", "c", 1.0, 5), ("b", "c", 1.0, 90)]
+    found = ratings_of(battles(*results, ("d", "e", 1.0, 90)), num_resamples=200)
+    groups = {one.name: one.group for one in found.models}
+    assert groups["a"] == groups["b"] != groups["c"] == groups["d"] != groups["e"]
+    assert [one.name for one in found.models if one.interval is None] == ["e"]
+    assert (len(found.compared), found.separability) == (2, 0.5)
+    agreement = agreement_with_arena(found, {name: ArenaScore(score=-n) for n, name in enumerate("abcde")})
+    assert agreement.with_confidence == 0.5
+
+
+def test_a_tie_joins_two_groups() -> None:
+    results = [("a", "b", 1.0, 9), ("a", "b", 0.5, 1)]
+    assert {one.group for one in ratings_of(battles(*results), num_resamples=0).models} == {0}
+
+
 def test_models_that_never_meet_are_refused() -> None:
     with pytest.raises(ValueError, match="no chain of comparisons joins 'a' and 'c'"):
         ratings_of(battles(("a", "b", 1.0, 3), ("c", "d", 0.0, 3)))
@@ -163,6 +200,14 @@ def test_agreement_with_confidence_ignores_pairs_that_one_table_does_not_separat
     }
     found = agreement_with_arena(rated(100, 95, 50), people)
     assert found.with_confidence == pytest.approx(1 / 3)
+
+
+def test_agreement_with_confidence_leaves_out_pairs_that_one_table_does_not_compare() -> None:
+    """People's labels do not compare m2 with the others."""
+    people = {f"m{n}": ArenaScore(score=-n, interval=(-n, -n), group=None if n == 2 else 0) for n in range(3)}
+    assert agreement_with_arena(rated(100, 80, 50), people).with_confidence == 1
+    alone = {name: ArenaScore(score=one.score, group=None) for name, one in people.items()}
+    assert agreement_with_arena(rated(100, 80, 50), alone).with_confidence is None
 
 
 def test_the_brier_score_matches_a_manual_computation() -> None:
