@@ -375,6 +375,7 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge_harness.doctor.format_checks:_labels": "examples of a format file, which the user gives",
     "tirjudge.formats.declaration:SLOT": "trusted templates; inserted texts are not searched",
     "tirjudge.help:module": "difflib: an argument of the command line, against the names of commands",
+    "tirjudge.http.protocol:_EXPECTED": "messages of pydantic and of validators; anchored at their start",
     "tirjudge.http.protocol:module": "difflib: at most 80 characters of one field name, against the fields of a request",
     "tirjudge.formats.declaration:module": "difflib: at most 40 characters of a format file, which the user gives",
     "tirjudge.formats.declaration:ModePart.read": Case(_read_declared, ODD | runs("</think>", "</think", "<think>")),
@@ -521,6 +522,7 @@ INVENTORY: dict[str, Case | str] = {
     ),
     "tirjudge_server.coalescing:InFlightJudgment._follow": _OURS,
     "tirjudge_server.markers:_TURN": _BOUNDED,
+    "tirjudge_server.records.cli:_hash": _OPERATOR,
     "tirjudge_server.timestamps:_SPAN": _OPERATOR,
     "tirjudge_server.openai.answering:cut_at": Case(
         lambda text: cut_at(text, stops=[f"{text[: len(text) // 2]}b", "b"]),
