@@ -56,7 +56,7 @@ FEW_ROWS = 32
 """Minimum number of rows of one kind that get separate batches. Rows of rarer kinds share batches with lists of other
 lengths."""
 
-CONSTANT_STAGES = 2
+CONSTANT_STAGES = 4
 """Number of stages of the second generation before the last one."""
 
 GPU_BATCHES = 3
@@ -131,7 +131,7 @@ def last_stage(recipe: BundledRecipe, *, parent: Path) -> BundledRecipe:
     is_first = recipe.checked is None
     return replace(
         recipe,
-        seed=recipe.seed + (1 if is_first else CONSTANT_STAGES + 1),
+        seed=recipe.seed + (1 if is_first else CONSTANT_STAGES),
         num_steps=max(1, recipe.num_steps // 5 if is_first else 3 * recipe.num_steps // 4),
         matrix_lr=0.4 * recipe.matrix_lr,
         other_lr=0.4 * recipe.other_lr,
@@ -155,8 +155,7 @@ def stages_of(recipe: BundledRecipe, *, folder: Path) -> list[BundledRecipe]:
     stages = [recipe]
     for number in range(1, 1 if recipe.checked is None else CONSTANT_STAGES):
         parent = str(stage_folder(folder, number) / "checkpoint")
-        seed = recipe.seed + CONSTANT_STAGES + number - 1
-        stages.append(replace(recipe, seed=seed, warmup_steps=20, parent=parent))
+        stages.append(replace(recipe, seed=recipe.seed + number, warmup_steps=20, parent=parent))
     return [*stages, last_stage(recipe, parent=stage_folder(folder, len(stages)) / "checkpoint")]
 
 
