@@ -36,6 +36,7 @@ from tirjudge_training.bundled.checked import (
     with_errors,
 )
 from tirjudge_training.bundled.sft import (
+    CONSTANT_STAGES,
     BundledRecipe,
     StepReport,
     batches_for_steps,
@@ -330,7 +331,7 @@ def test_every_mode_is_drawn() -> None:
 
 
 def test_each_stage_starts_with_the_one_before_it_and_has_new_data(tmp_path: Path) -> None:
-    for recipe, num_stages, last_steps in ((SMALL, 3, 6), (replace(SMALL, checked=None), 2, 1)):
+    for recipe, num_stages, last_steps in ((SMALL, CONSTANT_STAGES + 1, 6), (replace(SMALL, checked=None), 2, 1)):
         stages = stages_of(recipe, folder=tmp_path)
         assert [stage.parent for stage in stages] == [
             None,

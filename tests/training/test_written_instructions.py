@@ -15,7 +15,7 @@ from tirjudge.types import MODEL_MODES, Mode, label_of
 from tirjudge_harness.best_of_n.graders.ifeval import Instructions, following
 from tirjudge_training.instructions.composing import Composer, composer_of
 from tirjudge_training.instructions.helpers import LANGUAGES, SOURCES, TOOL_SOURCES, definitions
-from tirjudge_training.instructions.notation import NAMES, PLACED, Check, parse_checks
+from tirjudge_training.instructions.notation import NAMES, PLACED, TWO_TEXTS, Check, parse_checks
 from tirjudge_training.instructions.number_words import number_word
 from tirjudge_training.instructions.programs import program
 from tirjudge_training.instructions.responses import holds, response_to
@@ -23,6 +23,7 @@ from tirjudge_training.instructions.varying import slotted, with_more_words, wit
 from tirjudge_training.instructions.written import (
     ANSWERED_FORM_WRITERS,
     HELD_OUT_FORM_WRITERS,
+    HELD_OUT_LATEST_WRITERS,
     HELD_OUT_REGEX_WRITERS,
     HELD_OUT_WRITERS,
     TRAINING_WRITERS,
@@ -73,7 +74,16 @@ NEWEST = {
     "items_upper", "starts_emoji", "ends_emoji",
 }  # fmt: skip
 """Checks that came with the held-out writer `rae`."""
-NOT_HELD_OUT = {"lines_capital", "items_capital", "sentences_capital", *REGEXES, *NEWER, *NEWEST}
+LATEST = {
+    "last_line_words", "last_sentence_words", "italics", "blockquotes", "inline_code", "longest_word", "percents", "amounts",
+    "clock_times", "beginning", "ending", "paragraph_words", "paragraph_lines", "bullet_sentences", "heading_words",
+    "sentence_end", "paragraph_start", "paragraph_end", "not_bullet_end", "first_paragraph", "last_paragraph", "json_value",
+    "enclosed", "case_style", "reverse_alphabetical", "ascending", "descending", "growing", "shrinking", "equal_lines",
+    "starts_differ", "items_unique", "sentence_lines", "blank_between", "no_nested", "abecedarian", "same_ends",
+    "no_first_person", "no_second_person", "is_xml",
+}  # fmt: skip
+"""Checks that came with the held-out writer `nora`."""
+NOT_HELD_OUT = {"lines_capital", "items_capital", "sentences_capital", *REGEXES, *NEWER, *NEWEST, *LATEST}
 """Checks that are newer than the first held-out writer, whose texts do not change, so that judges can be compared."""
 
 
@@ -85,6 +95,7 @@ NOT_HELD_OUT = {"lines_capital", "items_capital", "sentences_capital", *REGEXES,
         (HELD_OUT_WRITERS, set(NAMES) - NOT_HELD_OUT, 9),
         (HELD_OUT_FORM_WRITERS, NEWER, 9),
         (HELD_OUT_FORM_WRITERS, NEWEST - {"marked"}, 5),
+        (HELD_OUT_LATEST_WRITERS, LATEST, 5),
     ],
 )
 def test_every_check_has_written_sentences(writers: tuple[str, ...], names: set[str], least: int) -> None:
@@ -97,7 +108,7 @@ def test_every_check_has_written_sentences(writers: tuple[str, ...], names: set[
                 asked[kind] += 1
     assert {name: count for name, count in asked.items() if count < least} == {}
     assert len(written.prompts) >= 60
-    if writers == HELD_OUT_FORM_WRITERS:
+    if writers in (HELD_OUT_FORM_WRITERS, HELD_OUT_LATEST_WRITERS):
         return
     assert len(written.prompts) >= 200
     assert min(len(written.tasks), len(written.facts), len(written.soft)) >= 80
@@ -106,7 +117,7 @@ def test_every_check_has_written_sentences(writers: tuple[str, ...], names: set[
 def test_no_sentence_for_training_is_one_of_the_held_out_writer() -> None:
     training, held_out = (
         {normalized(one.text) for each in written_by(writers).by_name.values() for one in each}
-        for writers in (TRAINING_WRITERS, HELD_OUT_WRITERS + HELD_OUT_FORM_WRITERS + HELD_OUT_REGEX_WRITERS)
+        for writers in (TRAINING_WRITERS, (*HELD_OUT_WRITERS, *HELD_OUT_FORM_WRITERS, *HELD_OUT_LATEST_WRITERS, *HELD_OUT_REGEX_WRITERS))
     )
     assert training & held_out == set()
 
@@ -152,7 +163,7 @@ def test_invalid_notation_is_refused(text: str) -> None:
 @pytest.mark.parametrize("name", [name for name in SOURCES if name not in TOOL_SOURCES])
 def test_definitions_are_complete(name: str) -> None:
     """A program with the definitions of one function runs without the others."""
-    namespace: dict[str, object] = {"prompt": "Say it in 2 words.", "checks": lambda r: []}
+    namespace: dict[str, object] = {"prompt": "Say x in 2 words.", "checks": lambda r: []}
     exec("import json, math, re\n" + "\n".join(definitions(f"{name}(")), namespace)  # noqa: S102 (own source)
     text = "- One *note*.\n\n| a | b |\n|---|---|\nIt's 5 [x] o'clock."
     arguments = {
@@ -162,6 +173,9 @@ def test_definitions_are_complete(name: str) -> None:
         "repeats": ("One",),
         "answer": (5,),
         "language": ("Dutch",),
+        "case_style": ("snake_case",),
+        "json_value": ("x", "y"),
+        "enclosed": ("x", "y"),
     }
     one_text = re.search(rf"def {name}\(r, (\*?\w+)\)", SOURCES[name])
     call = namespace[name]
@@ -389,10 +403,10 @@ def test_an_unknown_language_decides_nothing() -> None:
 
 def test_a_text_that_has_to_match_and_not_to_match_gives_no_verdict() -> None:
     """The judge has misread such a prompt."""
-    bound = bindings(Mode.PAIRWISE, prompt="?", responses=["`[A-Z]+`", "`[a-z]+`"])
+    bound = bindings(Mode.PAIRWISE, prompt="AB, not ab", responses=["`[A-Z]+`", "`[a-z]+`"])
     printed = run_trusted(program(["matches(r, 'AB')", "no_match(r, 'ab')"], mode=Mode.PAIRWISE), bindings=bound)
     assert [line.strip() for line in printed.splitlines()] == ["A 1 1", "B 0 0", 'CHECK {"A": 2, "B": 0}']
-    with pytest.raises(ValueError, match="the same text is to match and not to match"):
+    with pytest.raises(ValueError, match="an example of the prompt is misread"):
         run_trusted(program(["matches(r, 'AB')", "no_match(r, 'ab', 'AB')"], mode=Mode.PAIRWISE), bindings=bound)
 
 
@@ -410,6 +424,19 @@ HOSTILE = (
     "| " * 20_000,
     "# " * 20_000,
     "(" * 40_000,
+    "`" * 40_001,
+    "```\n" * 10_000,
+    " *a" * 13_000,
+    " _a" * 13_000,
+    "> \n" * 13_000,
+    "1" * 40_000,
+    "1," * 20_000,
+    "1:" * 20_000,
+    "$1 " * 13_000,
+    "<a>" * 13_000,
+    "**a" * 13_000,
+    " \n" * 20_000,
+    "a_" * 20_000,
 )
 
 
@@ -422,8 +449,9 @@ def test_checks_take_linear_time(name: str) -> None:
 
 
 def parse_checks_of(name: str) -> Check:
-    text = "Dutch" if name == "language" else "x"
-    for notation in (f"{name} >= 1", f'{name} "{text}" >= 1', f'{name} "{text}"', name):
+    text = {"language": "Dutch", "case_style": "snake_case"}.get(name, "x")
+    texts = f'"{text}" "{text}"' if name in TWO_TEXTS else f'"{text}"'
+    for notation in (f"{name} >= 1", f"{name} {texts} >= 1", f"{name} {texts}", name):
         try:
             return parse_checks(notation)[0]
         except ValueError:
@@ -552,6 +580,84 @@ def test_forms(expression: str, passes: str, fails: str) -> None:
 @pytest.mark.parametrize(
     ("expression", "passes", "fails"),
     [
+        ("last_line_words(r) <= 3", "Dear all,\nit is on.\n\n**See you there**", "It is on.\nSee you there, then"),
+        ("last_sentence_words(r) == 2", "It is a long day. Go home!", "Go home. It is a long day."),
+        ("italics(r) == 2", "*One* and _two words_, **not this**, 2 * 3 * 4, a_b_c", "*One*, **two** and `_three_`"),
+        ("italics(r) == 1", "* a bullet\n* another *one*", "* a bullet * and so on"),
+        ("italics(r) == 1", "***bold and italic***", "**bold**"),
+        ("blockquotes(r) == 2", "> One\n> goes on\n\nSo:\n> Two", "> One\n\nSo it is > 2"),
+        ("inline_code(r) == 1", "Run `make` now:\n```\n`not`\n```", "```\nmake\n```"),
+        ("longest_word(r) >= 12", "An extraordinary day", "A long day, a very-long-one"),
+        ("percents(r) == 3", "40%, 12.5 % and ten percent", "40, 12.5 and a percentage"),
+        ("amounts(r) == 3", "$5, 1,200.50 euros and USD 30", "5, 1,200 and 30 people"),
+        ("clock_times(r) == 4", "9 am, 14:30, 7.15 p.m. and nine o'clock", "At 9, a ratio of 3:1, version 2.10"),
+        ('beginning(r, "s") == 0', "Blue birds rest", "Blue birds sing"),
+        ('ending(r, "ly") == 1', "Only birds sing.", "Birds sing in July, truly, slowly"),
+        ("all(x <= 4 for x in paragraph_words(r))", "## A long heading that does not count\n\nIt is so.\n\nSo it is.", "It is so.\n\nIt was not so, then."),
+        ("all(x == 2 for x in paragraph_lines(r))", "One\nTwo\n\nThree\nFour", "One\nTwo\n\nThree"),
+        ("all(x == 2 for x in bullet_sentences(r))", "- It is. It was.\n- We go. We stay.", "- It is. It was.\n- We go."),
+        ("all(x <= 2 for x in heading_words(r))", "# Two words\nIt is a long line.\n**One**", "# A long heading\nIt."),
+        ("all(x == 2 for x in heading_words(r))", "# Two words", "No heading"),
+        ('sentence_end(r, "!")', "## Rules\n\nGo! **Stay!** \"Run!\"", "Go! Stay. Run!"),
+        ('sentence_end(r, "?", "!")', "Why? Go!", "Why? Go."),
+        ('paragraph_start(r, "Listen")', "Listen, it is.\n\n**Listen**: it was.", "Listen.\n\nIt was. Listen."),
+        ('paragraph_end(r, "Amen")', "It is. Amen.\n\nIt was. **Amen**", "It is. Amen.\n\nIt was."),
+        ('not_bullet_end(r, ".")', "- one\n- two!", "- one\n- two."),
+        ('not_bullet_end(r, ".", ";")', "1. one\n2. **two**", "1. one;\n2. two"),
+        ('first_paragraph(r, "tea")', "# Drinks\n\nTea is old.\n\nSo is milk.", "Milk.\n\nTea."),
+        ('last_paragraph(r, "tea")', "Milk is old.\n\nTeas are, too.", "Tea.\n\nMilk, instead."),
+        ('json_value(r, "status", "ok")', '```json\n{"status": "ok"}\n```', '{"status": "OK?"}'),
+        ('json_value(r, "n", "3")', '[{"n": 3}, {"n": "3"}]', '[{"n": 3}, {"m": 3}]'),
+        ('json_value(r, "on", "true")', '{"on": true}', '{"on": false}'),
+        ('enclosed(r, "[", "]")', "[It is so.]\n", "[It] is so."),
+        ('enclosed(r, "BEGIN", "END")', "begin\nso\nend", "BEGIN so"),
+        ('case_style(r, "snake_case")', "`total_price`\n- net_price2", "total_price\nnetPrice"),
+        ('case_style(r, "camelCase")', "totalPrice, netURL", "TotalPrice"),
+        ('case_style(r, "PascalCase")', "TotalPrice", "totalPrice"),
+        ('case_style(r, "kebab-case")', "total-price", "total_price"),
+        ('case_style(r, "SCREAMING_SNAKE_CASE")', "TOTAL_PRICE", "Here it is: TOTAL_PRICE"),
+        ("reverse_alphabetical(r)", "1. Zoe\n2. Mia\n3. Ann", "Ann\nZoe"),
+        ("reverse_alphabetical(r)", "zoe, mia, ann", "zoe, ann, mia"),
+        ("ascending(r)", "1. 1,200 bees (in 3 hives)\n2. 3,000 ants", "5, 3, 9"),
+        ("ascending(r)", "Here are 9 of them:\n-2.5\n-1\n4", "4\n-1"),
+        ("descending(r)", "- Berlin: 3.6\n- Rome: 2.8", "- Rome: 2.8\n- Berlin: 3.6"),
+        ("growing(r)", "So\nSo it\nSo it is", "So it\nSo\nSo it is"),
+        ("growing(r)", "It is. It really is. It really was so.", "It really was. It is."),
+        ("shrinking(r)", "So it is\nSo it\nSo", "So\nSo it"),
+        ("equal_lines(r)", "One two\nThree four", "One two\nThree"),
+        ("starts_differ(r)", "It is. We go. They stay.", "It is. We go. It was."),
+        ("items_unique(r)", "- tea\n- milk", "- tea\n- milk\n- **Tea**"),
+        ("items_unique(r)", "tea, milk", "tea, milk, tea"),
+        ("sentence_lines(r)", "It is.\nIt was.", "It is. It was.\nSo."),
+        ("blank_between(r)", "So:\n- a\n\n- b", "So:\n\n- a\n- b"),
+        ("blank_between(r)", "One\n\nTwo", "One\nTwo"),
+        ("nested(r) == 0", "  - a\n  - b", "- a\n  - b"),
+        ("abecedarian(r)", "Ann sings\nBob dances\nCy sleeps", "Ann\nCy\nBob"),
+        ("abecedarian(r)", "- **A**pples\n- Bread", "- Bread\n- Apples"),
+        ("same_ends(r)", "Home is where I call home.", "Home is here."),
+        ("first_person(r) == 0", "The US is large, i.e. big.", "Is it mine?"),
+        ("first_person(r) == 0", "It is theirs.", "So we go."),
+        ("second_person(r) == 0", "The youth is here.", "Is it yours?"),
+        ("is_xml(r)", "```xml\n<a><b/></a>\n```", "<a><b></a>"),
+        ("is_xml(r)", '<?xml version="1.0"?>\n<a x="1">é</a>', "Here it is: <a/>"),
+    ],
+)
+def test_latest_forms(expression: str, passes: str, fails: str) -> None:
+    assert holds(expression, passes, prompt="")
+    assert not holds(expression, fails, prompt="")
+
+
+def test_a_misread_example_of_a_regular_expression_fails_the_program() -> None:
+    right = r"`[A-Z]{2}-\d+`"
+    assert holds('matches(r, "AB-12")', right, prompt="AB-12 is fine")
+    for expression in ('matches(r, "AB-13")', 'matches(r, "AB-12") and no_match(r, "AB-12")'):
+        with pytest.raises(ValueError, match="misread"):
+            holds(expression, right, prompt="AB-12 is fine")
+
+
+@pytest.mark.parametrize(
+    ("expression", "passes", "fails"),
+    [
         (
             "is_regex(r)",
             "Use this:\n```regex\n^\\d{5}$\n```\nIt takes five digits.",
@@ -588,8 +694,8 @@ def test_forms(expression: str, passes: str, fails: str) -> None:
     ],
 )
 def test_regular_expressions(expression: str, passes: str, fails: str) -> None:
-    assert holds(expression, passes, prompt="")
-    assert not holds(expression, fails, prompt="")
+    assert holds(expression, passes, prompt=expression)
+    assert not holds(expression, fails, prompt=expression)
 
 
 @pytest.mark.parametrize(

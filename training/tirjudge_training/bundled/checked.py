@@ -101,9 +101,10 @@ FAILURES = (
     "LookupError: no store tells the price of anything",
     "LookupError: no graph has the class Invoice",
     "ValueError: the prompt has other numbers than the calculation",
+    "ValueError: an example of the prompt is misread",
 )
-"""Output of programs that could not use a tool, or whose calculation does not have the numbers of the prompt."""
-_MAY_FAIL = ("answer(", *(f"{name}(" for name in TOOL_SOURCES))
+"""Output of programs that could not use a tool, or whose values are not those of the prompt."""
+_MAY_FAIL = ("answer(", "matches(", "no_match(", *(f"{name}(" for name in TOOL_SOURCES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,6 +129,13 @@ SPANS: Mapping[str, tuple[int, ...]] = {
     "first_line_words": tuple(range(2, 16)),
     "first_line_characters": (20, 25, 30, 40, 45, 50, 55, 60, 65, 70, 72, 80, 100, 120),
     "first_sentence_words": tuple(range(2, 21)),
+    "last_line_words": tuple(range(2, 16)),
+    "last_sentence_words": tuple(range(2, 21)),
+    "longest_word": tuple(range(7, 17)),
+    "paragraph_words": (20, 25, 30, 35, 40, 45, 50, 55, 60, 70, 75, 80, 90, 100, 110, 120, 150, 200),
+    "paragraph_lines": tuple(range(2, 9)),
+    "bullet_sentences": tuple(range(2, 6)),
+    "heading_words": tuple(range(2, 9)),
 }
 """Name of a check -> the numbers that its instructions have. Others have 2 to 10."""
 
@@ -165,6 +172,8 @@ MARKS_OF: Mapping[str, tuple[str, ...]] = {
     "bullet_mark": ("-", "*", "•", "+", "→", "–", "~", "✓", "»", "->"),
 }
 """Symbols of some checks."""
+ENDINGS = ("ly", "ing", "ed", "tion", "ness", "s", "er", "ful", "able", "ment", "y", "est")
+BEGINNINGS = ("un", "re", "pre", "over", "dis", "in", "sh", "th", "st", "mis")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,6 +319,8 @@ class Composer:
             return rng.choice(MARKS_OF.get(check.name, SYMBOLS))
         if slot.startswith("l") or check.name in ("letter", "word_start"):
             return rng.choice("abcdefghijklmnopqrstuvwxyz")
+        if check.name in ("beginning", "ending"):
+            return rng.choice(BEGINNINGS if check.name == "beginning" else ENDINGS)
         if check.name.startswith("sentence_") or check.name == "not_sentence_start":
             return self._word(rng)
         if slot.startswith("p") or check.name in ("start", "end"):

@@ -133,6 +133,41 @@ def first_sentence_words(r):
     x = [z for y in split_paragraphs(r) for z in split_sentences(y)] or [""]
     return len(tokens(next((y for y in x if re.search("[.!?…]", y)), x[0])))
 
+def last_line_words(r):
+    return len(tokens(next((x for x in split_lines(r)[::-1] if not x.startswith("```")), "")))
+
+def last_sentence_words(r):
+    x = [z for y in split_paragraphs(r)[-1:] for z in split_sentences(y)]
+    return len(tokens(x[-1])) if x else 0
+
+def italics(r):
+    r = re.sub(r"`[^`\n]*`|(?m:^[ \t]*\*[ \t])|\*\*(?!\*)|(?<!\w)__|__(?!\w)", "", r)
+    x = r"(?<![\w*])\*(?![\s*])[^*\n]+\*(?![\w*])|(?<![\w_])_(?![\s_])[^_\n]+_(?![\w_])|<(?:i|em)>"
+    return len(re.findall(x, r))
+
+def blockquotes(r):
+    x = [y.lstrip().startswith(">") for y in ["", *r.splitlines()]]
+    return sum(b and not a for a, b in zip(x, x[1:]))
+
+def inline_code(r):
+    return len(re.findall(r"(?<!`)`[^`\n]+`(?!`)", re.sub(r"(?ms)^[ \t]*```.*?^[ \t]*```", "", r)))
+
+def longest_word(r):
+    return max([0, *word_letters(r)])
+
+def percents(r):
+    return len(re.findall(r"(?i)\d[ \u00a0\u202f]?%|\w ?(?:percent|per cent)\b", r))
+
+def amounts(r):
+    n, c = r"(?<![\d.,])\d[\d.,]*+", r"US\$|C\$|A\$|[$€£¥₹]"
+    k = "USD|EUR|GBP|CHF|JPY|CAD|AUD|INR|ZAR|dollars?|euros?|pounds?|bucks|cents?|yen|rupees?|francs?|rand"
+    return len(re.findall(rf"(?i)(?:{c}|\b(?:USD|EUR|GBP|CHF)\b)[ \u00a0]?{n}|{n}[ \u00a0]?(?:{c}|(?:{k})\b)", r))
+
+def clock_times(r):
+    n = r"(?<![\d:.])(?:[01]?\d|2[0-4])"
+    x = rf"{n}(?:(?:[:.][0-5]\d)?[ \u00a0]?[ap]\.?m\b|[:h][0-5]\d(?!\d)| ?h\b)"
+    return len(re.findall(rf"(?i){x}|\b\w+ o['’]clock|\b(?:noon|midnight)\b", r))
+
 def separated(r, w):
     w = w.strip() or w
     if w != "|" and r.strip().startswith(w + " "):
@@ -152,6 +187,12 @@ def letter(r, x):
 
 def sections(r, w):
     return len(re.findall(re.escape(w) + r"\s?\d+", r, re.I))
+
+def beginning(r, x):
+    return sum(y.lower().startswith(x.lower().strip(" -…")) for y in tokens(r))
+
+def ending(r, x):
+    return sum(y.lower().endswith(x.lower().strip(" -…")) for y in tokens(r))
 
 def has(r, *ws):
     return all(w.lower() in r.lower() for w in ws)
@@ -248,9 +289,28 @@ def sentence_start(r, *ws):
     p = re.compile(rf"[\W\d_]*(?:{p})", re.I)
     return bool(split_sentences(r)) and all(p.match(x) for x in split_sentences(r))
 
+def body(r):
+    x = [(y, y.strip()) for y in split_paragraphs(r)]
+    return [y for y, z in x if "\n" in z or not re.match(r"#+ |\*\*[^*]*\*\*:?$", z) and z.strip("-*_ ")]
+
 def paragraph_has(r, *ws):
-    x = [y for y in split_paragraphs(r) if not re.fullmatch(r"\s*(?:#+ .*|\*\*[^*\n]*\*\*:?|[-*_ ]*)\s*", y)]
-    return bool(x) and all(said(y, *ws) for y in x)
+    return bool(body(r)) and all(said(x, *ws) for x in body(r))
+
+def first_paragraph(r, *ws):
+    return bool(body(r)) and said(body(r)[0], *ws)
+
+def last_paragraph(r, *ws):
+    return bool(body(r)) and said(body(r)[-1], *ws)
+
+def paragraph_start(r, *ws):
+    return bool(body(r)) and all(line_first(x, 1, *ws) for x in body(r))
+
+def paragraph_end(r, *ws):
+    return bool(body(r)) and all(ends(x, *ws) or ends(x.rstrip("\"'”’)*_` \r\n"), *ws) for x in body(r))
+
+def sentence_end(r, *ws):
+    x = [z.rstrip("\"'”’)*_` \r\n") for y in body(r) for z in split_sentences(y)]
+    return bool(x) and all(y.replace("…", "...").endswith(ws) for y in x)
 
 def word_start(r, x):
     y = tokens(re.sub(r"(?m)^[ \t]*\d+[.)][ \t]", "", r))
@@ -328,6 +388,26 @@ def has_bold(r, *ws):
     x = re.findall(r"\*\*([^*\n]+)\*\*|__([^_\n]+)__|<(?:b|strong)>([^<\n]+)", r)
     return said("\n".join(map("".join, x)), *ws)
 
+def not_bullet_end(r, *ws):
+    x = [y.rstrip("\"'”’*_` ") for y in listed(r)]
+    return bool(x) and not any(y.endswith(ws) for y in x)
+
+def items_unique(r):
+    x = listed(r) if len(listed(r)) > 1 else re.split(r"[,;]", r)
+    x = [y.lower().strip("*_`\"' .,;") for y in x]
+    return len(x) > 1 and len(x) == len(set(x))
+
+def nested(r):
+    x = re.findall(r"(?m)^([ \t]*)(?:[-*•+]|\d+[.)]|[a-z][.)])[ \t]", r)
+    x = [len(y.expandtabs(4)) for y in x]
+    return sum(y > min(x) + 1 for y in x)
+
+def blank_between(r):
+    x = r.strip().splitlines()
+    y = [i for i, z in enumerate(x) if re.match(r"[ \t]*(?:[-*•+]|\d+[.)])[ \t]", z)]
+    y = y if len(y) > 1 else [i for i, z in enumerate(x) if z.strip()]
+    return len(y) > 1 and not any(x[i - 1].strip() for i in y[1:])
+
 def bullets_alike(r):
     x = [(tokens(y) or [""])[0].lower() for y in items(r)]
     return len(x) > 1 and len(set(x)) == 1
@@ -343,6 +423,76 @@ def alphabetical(r):
     x = [y.lower() for y in items(r) or split_lines(r)]
     x = x if len(x) > 1 else [y.lower() for y in tokens(r)]
     return x == sorted(x)
+
+def reverse_alphabetical(r):
+    x = [y.lower() for y in items(r) or split_lines(r)]
+    x = x if len(x) > 1 else [y.lower() for y in tokens(r)]
+    return len(x) > 1 and x == sorted(x, reverse=True)
+
+def abecedarian(r):
+    x = listed(r)
+    x = x if len(x) > 1 else split_sentences(r)
+    x = x if len(x) > 1 else tokens(r)
+    y = "".join(re.sub(r"[\W\d_]+", "", z)[:1].lower() for z in x)
+    return len(x) > 1 and y == ("abcdefghijklmnopqrstuvwxyz" * (1 + len(x) // 26))[: len(x)]
+
+def in_numbers(r):
+    r = digits(r)
+    x = [re.findall(r"(?<![\w.])-?\d++(?:\.\d++)?", y) for y in items(r) or split_lines(r) if not y.endswith(":")]
+    x = [y for y in x if y]
+    return [float(z) for y in x for z in (y if len(x) == 1 else y[:1])]
+
+def ascending(r):
+    x = in_numbers(r)
+    return len(x) > 1 and x == sorted(x)
+
+def descending(r):
+    x = in_numbers(r)
+    return len(x) > 1 and x == sorted(x, reverse=True)
+
+def grows(r, n):
+    x = split_lines(r) if len(split_lines(r)) > 1 else split_sentences(r)
+    x = [[len(tokens(y)) * n for y in x], [len(y) * n for y in x]]
+    return any(len(y) > 1 and all(a < b for a, b in zip(y, y[1:])) for y in x)
+
+def growing(r):
+    return grows(r, 1)
+
+def shrinking(r):
+    return grows(r, -1)
+
+def equal_lines(r):
+    return len(line_words(r)) > 1 and len(set(line_words(r))) == 1
+
+def starts_differ(r):
+    x = [tokens(y) for y in split_sentences(re.sub(r"(?m)^[ \t]*\d+[.)][ \t]", "", r))]
+    x = [y[0].lower() for y in x if y]
+    return len(x) > 1 and len(x) == len(set(x))
+
+def sentence_lines(r):
+    x = [sentences(y) for y in split_lines(r) if re.search(r"\w", y)]
+    return len(x) > 1 and set(x) == {1}
+
+def same_ends(r):
+    x = tokens(r.lower())
+    return len(x) > 1 and x[0] == x[-1]
+
+def enclosed(r, a, b):
+    x, a, b = r.strip().lower(), a.strip().lower(), b.strip().lower()
+    return len(x) > len(a + b) and x.startswith(a) and x.endswith(b)
+
+def case_style(r, w):
+    x = {"snake_case": r"[a-z][a-z\d]*(?:_[a-z\d]+)*", "kebab-case": r"[a-z][a-z\d]*(?:-[a-z\d]+)*"}
+    x |= {"camelCase": r"[a-z][a-z\d]*(?:[A-Z][a-z\d]*)*", "PascalCase": r"(?:[A-Z][a-z\d]*)+"}
+    x |= {"SCREAMING_SNAKE_CASE": r"[A-Z][A-Z\d]*(?:_[A-Z\d]+)*"}
+    y = re.findall(r"[^\s,;`*\"'“”]+", re.sub(r"(?m)^[ \t]*(?:[-*•+]|\d+[.)]|```\w*)(?:[ \t]+|$)", "", r))
+    return bool(y) and all(re.fullmatch(x[w], z.strip(".:()")) for z in y)
+
+def first_person(r):
+    return len(re.findall(r"(?<![\w.(])[Ii](?![\w.)])|\b(?:[Mm](?:e|y|ine|yself)|[Ww]e|[Uu]s|[Oo]ur(?:s|selves)?)\b", r))
+
+def second_person(r):
+    return len(re.findall(r"(?i)\byou(?:r|rs|rself|rselves)?\b", r))
 
 def acrostic(r, w):
     x = "".join(re.sub(r"[\W\d_]+", "", y)[:1] for y in split_lines(r))
@@ -365,6 +515,19 @@ def line_characters(r):
 
 def bullet_words(r):
     return [len(tokens(x)) for x in items(r)]
+
+def paragraph_words(r):
+    return [len(tokens(x)) for x in body(r)] or [0]
+
+def paragraph_lines(r):
+    return [len(split_lines(x)) for x in body(r)] or [0]
+
+def bullet_sentences(r):
+    return [sentences(x) for x in items(r)] or [0]
+
+def heading_words(r):
+    x = re.findall(r"(?m)^ {0,3}#{1,6}[ \t]+(.*)|^[ \t]*\*\*([^*\n]+)\*\*:?[ \t]*$", r)
+    return [len(tokens(y + z)) for y, z in x] or [0]
 
 def list_items(r):
     x, sub, top = [0], [], None
@@ -406,6 +569,19 @@ def is_json(r):
 
 def json_keys(r, *ws):
     return isinstance(load(r), dict) and all(w in load(r) for w in ws)
+
+def json_value(r, k, v):
+    x = load(r) if isinstance(load(r), list) else [load(r)]
+    x = [y[k] if isinstance(y, dict) and k in y else [] for y in x]
+    return bool(x) and all((y if isinstance(y, str) else json.dumps(y)) == v for y in x)
+
+def is_xml(r):
+    from xml.etree import ElementTree
+    x = re.sub(r"^```\w*\s|```$", "", r.strip()).strip()
+    try:
+        return "<!ENTITY" not in x and ElementTree.fromstring(x) is not None
+    except ElementTree.ParseError:
+        return False
 
 def json_array(r):
     return isinstance(load(r), list)
@@ -529,18 +705,18 @@ def regex(r):
     except (re.error, RecursionError, OverflowError):
         return None
 
-def is_regex(r):
+def is_regex(r, *x):
+    import dis
+    y = [i.argval for i in dis.get_instructions(checks) if i.opname == "LOAD_CONST"]
+    if any(y.count(z) > 1 or z not in prompt for z in x):
+        raise ValueError("an example of the prompt is misread")
     return regex(r) is not None
 
 def matches(r, *x):
-    return is_regex(r) and all(regex(r).fullmatch(y) for y in x)
+    return is_regex(r, *x) and all(regex(r).fullmatch(y) for y in x)
 
 def no_match(r, *x):
-    import dis
-    y = [i.argval for i in dis.get_instructions(checks) if i.opname == "LOAD_CONST"]
-    if any(y.count(z) > 1 for z in x):
-        raise ValueError("the same text is to match and not to match")
-    return is_regex(r) and not any(regex(r).fullmatch(y) for y in x)
+    return is_regex(r, *x) and not any(regex(r).fullmatch(y) for y in x)
 
 def one_line(r):
     return "\n" not in r.strip()

@@ -43,11 +43,20 @@ COUNTS = (
     "first_line_words",
     "first_line_characters",
     "first_sentence_words",
+    "last_line_words",
+    "last_sentence_words",
+    "italics",
+    "blockquotes",
+    "inline_code",
+    "longest_word",
+    "percents",
+    "amounts",
+    "clock_times",
 )
 """Checks that compare one count of the response."""
 SYMBOLS = {"questions": "?", "exclamations": "!", "commas": ","}
 """Checks that count one symbol."""
-COUNTS_OF = ("symbol", "count", "letter", "sections", "separated", "own_lines", "marked")
+COUNTS_OF = ("symbol", "count", "letter", "sections", "separated", "own_lines", "marked", "beginning", "ending")
 """Checks that count something named by a text."""
 LENGTHS = {
     "per_paragraph": "paragraph_sentences",
@@ -57,6 +66,10 @@ LENGTHS = {
     "line_characters": "line_characters",
     "bullet_words": "bullet_words",
     "per_list": "list_items",
+    "paragraph_words": "paragraph_words",
+    "paragraph_lines": "paragraph_lines",
+    "bullet_sentences": "bullet_sentences",
+    "heading_words": "heading_words",
 }
 """Checks that hold for each part of the response -> the function that returns the list of measures."""
 TEXTS = {
@@ -99,8 +112,19 @@ TEXTS = {
     "tags": "tags",
     "date_format": "date_format",
     "not_sentence_start": "not_sentence_start",
+    "sentence_end": "sentence_end",
+    "paragraph_start": "paragraph_start",
+    "paragraph_end": "paragraph_end",
+    "not_bullet_end": "not_bullet_end",
+    "first_paragraph": "first_paragraph",
+    "last_paragraph": "last_paragraph",
+    "json_value": "json_value",
+    "enclosed": "enclosed",
+    "case_style": "case_style",
 }
 """Checks with texts -> their function."""
+TWO_TEXTS = ("json_value", "enclosed")
+"""Checks with exactly two texts."""
 FORMS = {
     "bullets_alike": "bullets_alike(r)",
     "unique_words": "unique_words(r)",
@@ -144,6 +168,22 @@ FORMS = {
     "lines_capital": "all(capitalized(x) for x in split_lines(r))",
     "items_capital": "all(capitalized(x) for x in items(r))",
     "sentences_capital": "all(capitalized(x) for x in split_sentences(r))",
+    "reverse_alphabetical": "reverse_alphabetical(r)",
+    "ascending": "ascending(r)",
+    "descending": "descending(r)",
+    "growing": "growing(r)",
+    "shrinking": "shrinking(r)",
+    "equal_lines": "equal_lines(r)",
+    "starts_differ": "starts_differ(r)",
+    "items_unique": "items_unique(r)",
+    "sentence_lines": "sentence_lines(r)",
+    "blank_between": "blank_between(r)",
+    "no_nested": "nested(r) == 0",
+    "abecedarian": "abecedarian(r)",
+    "same_ends": "same_ends(r)",
+    "no_first_person": "first_person(r) == 0",
+    "no_second_person": "second_person(r) == 0",
+    "is_xml": "is_xml(r)",
 }
 """Checks without parameters -> their expression."""
 PLACED = {"paragraph_first": "paragraph_first", "line_first": "line_first", "csv": "csv"}
@@ -245,6 +285,7 @@ def _check(match: re.Match[str]) -> Check:
         name not in NAMES
         or takes_texts != bool(texts)
         or compares != (op is not None)
+        or (name in TWO_TEXTS and len(texts) != 2)
         or (numbers and name not in PLACED)
     ):
         raise ValueError(f"not a check: {match[0]!r}")

@@ -156,6 +156,14 @@ def _with_count(text: str, check: Check, target: int, *, sentences: Sequence[str
         found = re.findall(r"\w+", text)
         found = found if len(found) > target else _words(target + 4, sentences, rng)
         return f"{_capitalized(' '.join(found[:target]))}. {_capitalized(' '.join(found[target:]))}."
+    if name == "last_line_words":
+        return "\n".join([text, " ".join(_words(max(1, target), sentences, rng))])
+    if name == "last_sentence_words":
+        return f"{text.rstrip('.!? ')}. {_capitalized(' '.join(_words(max(1, target), sentences, rng)))}."
+    if name == "longest_word":
+        words = [word[: max(1, target)] for word in text.split(" ")]
+        words[rng.randrange(len(words))] = "".join(rng.choice("aeioustrnl") for _ in range(max(1, target)))
+        return " ".join(words)
     if name in ("first_line_words", "first_line_characters"):
         first = " ".join(_words(max(1, target), sentences, rng))
         first = first if name == "first_line_words" else first[:target].strip().ljust(target, "o")
@@ -192,9 +200,18 @@ def _removed(text: str, check: Check, times: int) -> str:
         "dashes": r"[–—]|(?<=\s)-+(?=\s)|--+",
         "lettered": r"(?m)^[ \t]*\(?[A-Za-z][.)]\s",
         "roman": r"(?m)^[ \t]*\(?[IVXivx]+[.)]\s",
+        "italics": r"\*[^*\n]+\*|_[^_\n]+_",
+        "blockquotes": r"(?m)^ {0,3}>",
+        "inline_code": r"`[^`\n]+`",
+        "percents": r"\d+(?:\.\d+)? ?(?:%|percent)",
+        "amounts": r"[$€£]\d+|\d+ (?:dollars|euros)",
+        "clock_times": r"\d+:\d\d|\d+ [ap]m|noon",
     }
     if name in patterns:
         pattern, flags = patterns[name], 0
+    elif name in ("beginning", "ending"):
+        part = re.escape(check.texts[0])
+        pattern, flags = rf"\b{part}\w*" if name == "beginning" else rf"\w*{part}\b", re.IGNORECASE
     elif name == "sections":
         pattern, flags = re.escape(check.texts[0]) + r"\s?\d+", re.IGNORECASE
     else:
@@ -217,6 +234,11 @@ def _added(text: str, check: Check, times: int, *, sentences: Sequence[str], rng
         "punctuation": ("now,", "then;"),
         "quotes": ('so-called"', 'almost"'),
         "dashes": ("–", "—"),
+        "italics": ("*this part*", "_one note_"),
+        "inline_code": ("`value`", "`run`"),
+        "percents": ("40%", "12.5 percent"),
+        "amounts": ("$5", "20 euros", "£300"),
+        "clock_times": ("14:30", "9 am", "noon"),
     }
     on_lines = {
         "bullets": "- {}",
@@ -224,6 +246,7 @@ def _added(text: str, check: Check, times: int, *, sentences: Sequence[str], rng
         "lettered": "{l}) {}",
         "roman": "{r}. {}",
         "headings": "# {}",
+        "blockquotes": "\n> {}",
         "codeblocks": "```\nprint(1)\n```",
     }
     if name in on_lines:
@@ -255,6 +278,14 @@ def _with_lengths(text: str, name: str, target: int, *, sentences: Sequence[str]
     target = max(1, target)
     if name == "per_paragraph":
         return "\n\n".join(" ".join(_short(one) for one in _pieces(target, sentences, rng)) for _ in range(3))
+    if name == "paragraph_words":
+        return "\n\n".join(_capitalized(" ".join(_words(target, sentences, rng))) + "." for _ in range(3))
+    if name == "paragraph_lines":
+        return "\n\n".join("\n".join(_short(one) for one in _pieces(target, sentences, rng)) for _ in range(2))
+    if name == "bullet_sentences":
+        return "\n".join("- " + " ".join(_short(one) for one in _pieces(target, sentences, rng)) for _ in range(3))
+    if name == "heading_words":
+        return "\n\n".join(f"# {' '.join(_words(target, sentences, rng))}\n\n{rng.choice(sentences)}" for _ in range(2))
     if name == "word_letters":
         return " ".join("".join(rng.choice("aeioustrnl") for _ in range(target)) for _ in range(9)) + "."
     if name == "line_characters":
@@ -470,6 +501,99 @@ def _not_sentence_start(text: str, check: Check, want: bool, prompt: str, rng: R
     return re.sub(rf"(?i)(^|(?<=[.!?])\s+)(?:{starts})(?=\W)", r"\1Perhaps", text)
 
 
+def _sentence_end(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    parts = [part.rstrip(".!?… ") for part in re.split(r"(?<=[.!?…])\s+|\n+", text) if re.search(r"\w", part)]
+    ends = [rng.choice(check.texts) for _ in parts]
+    if not want:
+        ends[rng.randrange(len(ends))] = rng.choice([mark for mark in ".!?" if mark not in check.texts])
+    return " ".join(part + end for part, end in zip(parts, ends, strict=True))
+
+
+def _paragraph_edge(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    """Return the text in paragraphs that all start or end with a text, or all but one."""
+    parts = [part for part in re.split(r"\n\s*\n", text) if part.strip()]
+    if len(parts) < 2:
+        parts = [part for part in re.split(r"(?<=[.!?])\s+|\n+", text) if part.strip()]
+    word, starts = rng.choice(check.texts), check.name == "paragraph_start"
+    parts = [f"{word} {part}" if starts else f"{part.rstrip('.!? ')} {word}" for part in parts]
+    if not want:
+        parts[rng.randrange(len(parts))] = "Someone knew why it was so"
+    return "\n\n".join(parts)
+
+
+def _one_paragraph(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    """Return the text with words in its first or last paragraph, or without them there."""
+    parts = [part for part in re.split(r"\n\s*\n", text) if part.strip()]
+    if len(parts) < 2:
+        parts = [*parts, "Another part follows here."]
+    at = 0 if check.name == "first_paragraph" else -1
+    if want:
+        parts[at] += f" It is {' and '.join(check.texts)}."
+    else:
+        parts.insert(0 if at == 0 else len(parts), "Someone knew why.")
+    return "\n\n".join(parts)
+
+
+def _json_value(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    key, value = check.texts
+    return _json({key: value} if want else rng.choice(({key: f"{value}s"}, {f"{key}s": value})))
+
+
+def _enclosed(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    first, last = check.texts
+    return f"{first} {text.strip()} {last}" if want else rng.choice((f"{first} {text.strip()}", f"{text} {last} So be it"))
+
+
+_STYLED = {
+    "snake_case": "total_price", "camelCase": "totalPrice", "PascalCase": "TotalPrice", "kebab-case": "total-price",
+    "SCREAMING_SNAKE_CASE": "TOTAL_PRICE",
+}  # fmt: skip
+
+
+def _case_style(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    return _STYLED[check.texts[0]] if want else rng.choice([v for k, v in _STYLED.items() if k != check.texts[0]])
+
+
+def _listed(items: Sequence[str], *, rng: Random) -> str:
+    """Return lines of items, half of the time with bullets."""
+    mark = rng.choice(("- ", ""))
+    return "\n".join(f"{mark}{item}" for item in items)
+
+
+def _sorted_numbers(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    numbers = sorted(rng.sample(range(2, 900), 4), reverse=check.name == "descending")
+    if not want:
+        at = rng.randrange(3)
+        numbers[at], numbers[at + 1] = numbers[at + 1], numbers[at]
+    return _listed([f"{number} of them" for number in numbers], rng=rng)
+
+
+def _growing(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    words = (re.findall(r"[A-Za-z]{2,}", text) * 12)[:12] or ["so"] * 12
+    sizes = [1, 3, 5, 8] if check.name == "growing" else [8, 5, 3, 1]
+    if not want:
+        sizes[1], sizes[2] = sizes[2], sizes[1]
+    return "\n".join(" ".join(words[:size]) for size in sizes)
+
+
+def _equal_lines(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    words = (re.findall(r"[A-Za-z]{2,}", text) * 20)[:20] or ["so"] * 20
+    sizes = [4, 4, 4] if want else [4, 4, 5]
+    return "\n".join(" ".join(words[:size]) for size in sizes)
+
+
+def _abecedarian(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    items = ["apples", "bread", "cheese", "dates", "eggs"]
+    if not want:
+        items[1], items[3] = items[3], items[1]
+    return _listed(items, rng=rng)
+
+
+def _items_unique(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
+    items = rng.sample(["apples", "bread", "cheese", "dates", "eggs", "figs"], 4)
+    return _listed(items if want else [*items, items[0]], rng=rng)
+
+
 def _items(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
     """Return the text as a list whose items all have a mark, or all but one."""
     found = re.findall(r"(?m)^[ \t]*((?:[-*•+]|\d+[.)])[ \t]+)(.*)$", text)
@@ -595,6 +719,47 @@ _EDITS: dict[str, _Edit] = {
     "tags": _tags,
     "date_format": _date_format,
     "not_sentence_start": _not_sentence_start,
+    "sentence_end": _sentence_end,
+    "paragraph_start": _paragraph_edge,
+    "paragraph_end": _paragraph_edge,
+    "not_bullet_end": lambda t, c, want, p, rng: "\n".join(
+        f"- {part.rstrip('.!?;, ')}{'' if want else c.texts[0]}" for part in re.split(r"(?<=[.!?])\s+|\n+", t) if part.strip()
+    ),
+    "first_paragraph": _one_paragraph,
+    "last_paragraph": _one_paragraph,
+    "json_value": _json_value,
+    "enclosed": _enclosed,
+    "case_style": _case_style,
+    "reverse_alphabetical": lambda t, c, want, p, rng: _listed(
+        ["tomatoes", "milk", "cheese", "bread"] if want else ["milk", "tomatoes", "cheese"], rng=rng
+    ),
+    "ascending": _sorted_numbers,
+    "descending": _sorted_numbers,
+    "growing": _growing,
+    "shrinking": _growing,
+    "equal_lines": _equal_lines,
+    "starts_differ": _either(
+        lambda t: "One came late. Two were early. Nobody else knew.", lambda t: f"It is so. {t} It was late."
+    ),
+    "items_unique": _items_unique,
+    "sentence_lines": _either(
+        lambda t: re.sub(r"(?<=[.!?])[ \t]+", "\n", t), lambda t: f"{t} It was late. Nobody knew."
+    ),
+    "blank_between": _either(
+        lambda t: "- apples\n\n- bread\n\n- cheese", lambda t: "- apples\n- bread\n\n- cheese"
+    ),
+    "no_nested": _either(lambda t: re.sub(r"(?m)^[ \t]+", "", t), lambda t: f"{t}\n- one\n    - two\n- three"),
+    "abecedarian": _abecedarian,
+    "same_ends": _either(lambda t: f"Late {t} So it was late.", lambda t: f"Well, {t} That is all."),
+    "no_first_person": _either(
+        lambda t: re.sub(r"(?i)\b(?:i|me|my|mine|we|us|ours?)\b", "they", t), lambda t: f"{t} I know it."
+    ),
+    "no_second_person": _either(
+        lambda t: re.sub(r"(?i)\byou(?:r|rs)?\b", "they", t), lambda t: f"{t} You know it."
+    ),
+    "is_xml": _either(
+        lambda t: f"<note>{re.sub(r'[<>&]', ' ', t)}</note>", lambda t: f"<note>{re.sub(r'[<>&]', ' ', t)}<note>"
+    ),
     "items_bold": _items,
     "items_emoji": _items,
     "items_upper": _items,

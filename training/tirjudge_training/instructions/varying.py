@@ -75,8 +75,9 @@ def with_more_words(one: Instruction, *, rng: Random) -> Instruction:
 _WORDS_OF = (
     "include", "forbid", "include_any", "count", "first_word", "last_word", "first_sentence", "last_sentence", "bold_text",
     "bullet_has", "sentence_has", "sentence_start", "paragraph_has",
+    "first_paragraph", "last_paragraph",
 )  # fmt: skip
-_PHRASES_OF = ("start", "end", "not_start", "line_first", "last_line")
+_PHRASES_OF = ("start", "end", "not_start", "line_first", "last_line", "paragraph_start", "paragraph_end")
 _LISTED = ("sections", "lettered", "columns", "json_items", "roman", "own_lines")
 """Counts of parts that prompts often list."""
 

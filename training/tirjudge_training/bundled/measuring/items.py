@@ -20,7 +20,13 @@ from tirjudge_training.bundled.measuring.rows import BenchmarkRow, find_benchmar
 from tirjudge_training.instructions.composing import Composer
 from tirjudge_training.instructions.notation import Check
 from tirjudge_training.instructions.responses import response_to
-from tirjudge_training.instructions.written import HELD_OUT_FORM_WRITERS, HELD_OUT_WRITERS, Written, written_by
+from tirjudge_training.instructions.written import (
+    HELD_OUT_FORM_WRITERS,
+    HELD_OUT_LATEST_WRITERS,
+    HELD_OUT_WRITERS,
+    Written,
+    written_by,
+)
 
 NUM_COMPOSED = 300
 """Number of composed pairs of the held-out writer."""
@@ -106,7 +112,16 @@ def whole_prompts(folder: Path, seed: int) -> Iterator[MeasuredItem]:
 
 def newer_forms(folder: Path, seed: int) -> Iterator[MeasuredItem]:
     """Yield pairs of the writers of newer checks: composed ones, and one for each whole prompt."""
-    plain, newer = written_by(HELD_OUT_WRITERS), written_by(HELD_OUT_FORM_WRITERS)
+    return _forms_by(HELD_OUT_FORM_WRITERS, seed=seed)
+
+
+def latest_forms(folder: Path, seed: int) -> Iterator[MeasuredItem]:
+    """Yield such pairs of the writer of the latest checks."""
+    return _forms_by(HELD_OUT_LATEST_WRITERS, seed=seed)
+
+
+def _forms_by(writers: tuple[str, ...], *, seed: int) -> Iterator[MeasuredItem]:
+    plain, newer = written_by(HELD_OUT_WRITERS), written_by(writers)
     written = replace(newer, tasks=plain.tasks, facts=plain.facts, soft=plain.soft)
     yield from composed_items(written, seed=seed, num_items=NUM_COMPOSED)
     yield from _whole_prompts(written, seed=seed)

@@ -11,6 +11,7 @@ from tirjudge_training.bundled.measuring.items import (
     composed,
     edited,
     labelled,
+    latest_forms,
     newer_forms,
     same_style,
     section,
@@ -54,6 +55,13 @@ SETS: tuple[MeasuredSet, ...] = (
         kind="best",
         targets=WRITTEN,
         draw=newer_forms,
+    ),
+    MeasuredSet(
+        name="latest-forms",
+        title="a further held-out writer, the latest checks: pairs with one failed check",
+        kind="best",
+        targets=WRITTEN,
+        draw=latest_forms,
     ),
     MeasuredSet(
         name="free-forms",
