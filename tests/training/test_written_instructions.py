@@ -117,7 +117,10 @@ def test_every_check_has_written_sentences(writers: tuple[str, ...], names: set[
 def test_no_sentence_for_training_is_one_of_the_held_out_writer() -> None:
     training, held_out = (
         {normalized(one.text) for each in written_by(writers).by_name.values() for one in each}
-        for writers in (TRAINING_WRITERS, (*HELD_OUT_WRITERS, *HELD_OUT_FORM_WRITERS, *HELD_OUT_LATEST_WRITERS, *HELD_OUT_REGEX_WRITERS))
+        for writers in (
+            TRAINING_WRITERS,
+            (*HELD_OUT_WRITERS, *HELD_OUT_FORM_WRITERS, *HELD_OUT_LATEST_WRITERS, *HELD_OUT_REGEX_WRITERS),
+        )
     )
     assert training & held_out == set()
 
@@ -593,12 +596,20 @@ def test_forms(expression: str, passes: str, fails: str) -> None:
         ("clock_times(r) == 4", "9 am, 14:30, 7.15 p.m. and nine o'clock", "At 9, a ratio of 3:1, version 2.10"),
         ('beginning(r, "s") == 0', "Blue birds rest", "Blue birds sing"),
         ('ending(r, "ly") == 1', "Only birds sing.", "Birds sing in July, truly, slowly"),
-        ("all(x <= 4 for x in paragraph_words(r))", "## A long heading that does not count\n\nIt is so.\n\nSo it is.", "It is so.\n\nIt was not so, then."),
+        (
+            "all(x <= 4 for x in paragraph_words(r))",
+            "## A long heading that does not count\n\nIt is so.\n\nSo it is.",
+            "It is so.\n\nIt was not so, then.",
+        ),
         ("all(x == 2 for x in paragraph_lines(r))", "One\nTwo\n\nThree\nFour", "One\nTwo\n\nThree"),
-        ("all(x == 2 for x in bullet_sentences(r))", "- It is. It was.\n- We go. We stay.", "- It is. It was.\n- We go."),
+        (
+            "all(x == 2 for x in bullet_sentences(r))",
+            "- It is. It was.\n- We go. We stay.",
+            "- It is. It was.\n- We go.",
+        ),
         ("all(x <= 2 for x in heading_words(r))", "# Two words\nIt is a long line.\n**One**", "# A long heading\nIt."),
         ("all(x == 2 for x in heading_words(r))", "# Two words", "No heading"),
-        ('sentence_end(r, "!")', "## Rules\n\nGo! **Stay!** \"Run!\"", "Go! Stay. Run!"),
+        ('sentence_end(r, "!")', '## Rules\n\nGo! **Stay!** "Run!"', "Go! Stay. Run!"),
         ('sentence_end(r, "?", "!")', "Why? Go!", "Why? Go."),
         ('paragraph_start(r, "Listen")', "Listen, it is.\n\n**Listen**: it was.", "Listen.\n\nIt was. Listen."),
         ('paragraph_end(r, "Amen")', "It is. Amen.\n\nIt was. **Amen**", "It is. Amen.\n\nIt was."),
@@ -621,6 +632,10 @@ def test_forms(expression: str, passes: str, fails: str) -> None:
         ("ascending(r)", "1. 1,200 bees (in 3 hives)\n2. 3,000 ants", "5, 3, 9"),
         ("ascending(r)", "Here are 9 of them:\n-2.5\n-1\n4", "4\n-1"),
         ("descending(r)", "- Berlin: 3.6\n- Rome: 2.8", "- Rome: 2.8\n- Berlin: 3.6"),
+        ("descending(r)", "3. go\n2. wait\n1. stay", "1. go\n2. wait\n3. stay"),
+        ("ascending(r)", "2023-07-04 signed\n2023-09-12 began", "2023-09-12 began\n2023-07-04 signed"),
+        ("ascending(r)", "31.12.2022 signed\n01.02.2023 began", "01.02.2023 began\n31.12.2022 signed"),
+        ("ascending(r)", "- 9:15 dentist\n- 12:30 lunch", "- 12:30 lunch\n- 9:15 dentist"),
         ("growing(r)", "So\nSo it\nSo it is", "So it\nSo\nSo it is"),
         ("growing(r)", "It is. It really is. It really was so.", "It really was. It is."),
         ("shrinking(r)", "So it is\nSo it\nSo", "So\nSo it"),

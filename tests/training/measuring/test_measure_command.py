@@ -94,8 +94,8 @@ def test_all_sets_are_measured(rows: Path, tmp_path: Path) -> None:
     found = {one["name"]: one for one in figures["sets"]}
     assert list(found) == [one.name for one in SETS]
     assert {name: one["num_items"] for name, one in found.items()} == {
-        "writer": 2, "writer-prompts": 2, "newer-forms": 2, "latest-forms": 2, "free-forms": 2, "ifeval-edits": 2, "ifeval": 2,
-        "ifbench": 2, "gsm8k": 1, "code": 1, "writer-code": 2, "writer-lookups": 2, "writer-regexes": 2,
+        "writer": 2, "writer-prompts": 2, "newer-forms": 2, "latest-forms": 2, "free-forms": 2, "ifeval-edits": 2,
+        "ifeval": 2, "ifbench": 2, "gsm8k": 1, "code": 1, "writer-code": 2, "writer-lookups": 2, "writer-regexes": 2,
         "answered-regexes": 2, "calculations": 2, "worlds": 2, "judgebench": 2, "rmbench": 1,
         "rewardbench": 2, "near-misses": 2,
     }  # fmt: skip

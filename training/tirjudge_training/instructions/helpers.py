@@ -437,7 +437,12 @@ def abecedarian(r):
     return len(x) > 1 and y == ("abcdefghijklmnopqrstuvwxyz" * (1 + len(x) // 26))[: len(x)]
 
 def in_numbers(r):
-    r = digits(r)
+    r = re.sub(r"(?<!\d)(\d\d)\.(\d\d)\.(\d{4})(?!\d)", r"\3\2\1", r)
+    r = re.sub(r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)", r"\1\2\3", r)
+    r = digits(re.sub(r"(?<!\d)(\d\d?):(\d\d)(?!\d)", r"\1.\2", r))
+    n = [int(x) for x in re.findall(r"(?m)^[ \t]*(\d{1,9})[.)](?!\d)", r)]
+    if len(n) > 1 and all(a > b for a, b in zip(n, n[1:])):
+        return n
     x = [re.findall(r"(?<![\w.])-?\d++(?:\.\d++)?", y) for y in items(r) or split_lines(r) if not y.endswith(":")]
     x = [y for y in x if y]
     return [float(z) for y in x for z in (y if len(x) == 1 else y[:1])]

@@ -541,7 +541,9 @@ def _json_value(text: str, check: Check, want: bool, prompt: str, rng: Random) -
 
 def _enclosed(text: str, check: Check, want: bool, prompt: str, rng: Random) -> str:
     first, last = check.texts
-    return f"{first} {text.strip()} {last}" if want else rng.choice((f"{first} {text.strip()}", f"{text} {last} So be it"))
+    return (
+        f"{first} {text.strip()} {last}" if want else rng.choice((f"{first} {text.strip()}", f"{text} {last} So be it"))
+    )
 
 
 _STYLED = {
@@ -723,7 +725,9 @@ _EDITS: dict[str, _Edit] = {
     "paragraph_start": _paragraph_edge,
     "paragraph_end": _paragraph_edge,
     "not_bullet_end": lambda t, c, want, p, rng: "\n".join(
-        f"- {part.rstrip('.!?;, ')}{'' if want else c.texts[0]}" for part in re.split(r"(?<=[.!?])\s+|\n+", t) if part.strip()
+        f"- {part.rstrip('.!?;, ')}{'' if want else c.texts[0]}"
+        for part in re.split(r"(?<=[.!?])\s+|\n+", t)
+        if part.strip()
     ),
     "first_paragraph": _one_paragraph,
     "last_paragraph": _one_paragraph,
@@ -745,18 +749,14 @@ _EDITS: dict[str, _Edit] = {
     "sentence_lines": _either(
         lambda t: re.sub(r"(?<=[.!?])[ \t]+", "\n", t), lambda t: f"{t} It was late. Nobody knew."
     ),
-    "blank_between": _either(
-        lambda t: "- apples\n\n- bread\n\n- cheese", lambda t: "- apples\n- bread\n\n- cheese"
-    ),
+    "blank_between": _either(lambda t: "- apples\n\n- bread\n\n- cheese", lambda t: "- apples\n- bread\n\n- cheese"),
     "no_nested": _either(lambda t: re.sub(r"(?m)^[ \t]+", "", t), lambda t: f"{t}\n- one\n    - two\n- three"),
     "abecedarian": _abecedarian,
     "same_ends": _either(lambda t: f"Late {t} So it was late.", lambda t: f"Well, {t} That is all."),
     "no_first_person": _either(
         lambda t: re.sub(r"(?i)\b(?:i|me|my|mine|we|us|ours?)\b", "they", t), lambda t: f"{t} I know it."
     ),
-    "no_second_person": _either(
-        lambda t: re.sub(r"(?i)\byou(?:r|rs)?\b", "they", t), lambda t: f"{t} You know it."
-    ),
+    "no_second_person": _either(lambda t: re.sub(r"(?i)\byou(?:r|rs)?\b", "they", t), lambda t: f"{t} You know it."),
     "is_xml": _either(
         lambda t: f"<note>{re.sub(r'[<>&]', ' ', t)}</note>", lambda t: f"<note>{re.sub(r'[<>&]', ' ', t)}<note>"
     ),
