@@ -33,6 +33,7 @@ from tirjudge_training.bundled.checked import (
     drawn_example,
     frozen_texts,
     judgment,
+    known_checks,
     with_errors,
 )
 from tirjudge_training.bundled.sft import (
@@ -47,6 +48,7 @@ from tirjudge_training.bundled.sft import (
 )
 from tirjudge_training.bundled.tokenizer import BLANK, train_copying_tokenizer
 from tirjudge_training.bundled.vocabulary import TrainedVocabulary
+from tirjudge_training.instructions.notation import NAMES
 from tirjudge_training.instructions.programs import program
 from tirjudge_training.instructions.tool_prompts import EXAMPLES
 from tirjudge_training.synthetic.programs import run_trusted
@@ -88,6 +90,12 @@ def test_a_text_that_is_always_the_same_is_one_token_and_encoding_is_lossless(vo
         for segment in judgment(example, whole=True):
             ids = vocabulary.encode(segment.text)
             assert vocabulary.tokenizer.decode(ids, skip_special_tokens=False) == segment.text
+
+
+def test_a_judge_knows_the_checks_whose_functions_are_its_tokens() -> None:
+    assert known_checks(frozen_texts()) == NAMES
+    without = [text for text in frozen_texts() if text not in ("        italics(r", " for x in line_words(r)),\n")]
+    assert set(NAMES) - set(known_checks(without)) == {"italics", "line_words"}
 
 
 def test_a_word_is_divided_in_the_same_way_with_and_without_a_blank(vocabulary) -> None:

@@ -106,7 +106,8 @@ def test_the_examples_decide_the_answers_of_the_held_out_writer() -> None:
     for one in requests:
         checks = [Check(name=name, texts=tuple(one[name])) for name in ("matches", "no_match") if one[name]]
         passed = [
-            all(holds(check.expression, one[answer], prompt="") for check in checks) for answer in ("right", "wrong")
+            all(holds(check.expression, one[answer], prompt=one["prompt"]) for check in checks)
+            for answer in ("right", "wrong")
         ]
         if passed != [True, False]:
             undecided.append(one["prompt"])

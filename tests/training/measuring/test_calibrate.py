@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from tokenizers import Tokenizer
 
 from tests.command_line import run_command
 from tirjudge.errors import CheckpointError
@@ -16,9 +17,11 @@ from tirjudge.labels import mixed_with_even, tempered
 from tirjudge.model import bundled_checkpoint
 from tirjudge.profile import load_profile
 from tirjudge_training.bundled.build import renew_functions
+from tirjudge_training.bundled.checked import frozen_texts
 from tirjudge_training.bundled.measuring.calibrate import fitted_calibration
 from tirjudge_training.bundled.measuring.judging import RawJudgment
-from tirjudge_training.checkpoints import UNCALIBRATED, trained_profile, write_checkpoint_file
+from tirjudge_training.bundled.tokenizer import with_template, with_whole
+from tirjudge_training.checkpoints import UNCALIBRATED, save_tokenizer, trained_profile, write_checkpoint_file
 
 
 @pytest.mark.parametrize(("temperature", "fitted_to"), [(0.7, 1.0), (1.0, 1.0), (3.0, 3.0)])
@@ -115,9 +118,17 @@ def test_the_command_writes_the_calibration_and_keeps_the_rest(tmp_path: Path) -
     assert {name: getattr(trained_profile(checkpoint), name) for name in UNCALIBRATED} == UNCALIBRATED
 
 
-def test_programs_get_the_current_text_of_their_functions(tmp_path: Path) -> None:
+def with_every_function(tmp_path: Path) -> Path:
+    """Return a copy of the bundled judge whose tokens have the functions of all checks, even of those it never learned."""
     checkpoint = shutil.copytree(bundled_checkpoint(), tmp_path / "judge")
-    renew_functions(checkpoint)
+    tokenizer, _ = with_whole(Tokenizer.from_file(str(checkpoint / "tokenizer.json")), frozen_texts())
+    save_tokenizer(with_template(tokenizer), checkpoint)
+    write_checkpoint_file(checkpoint, profile=load_profile(bundled_checkpoint()))
+    return checkpoint
+
+
+def test_programs_get_the_current_text_of_their_functions(tmp_path: Path) -> None:
+    checkpoint = with_every_function(tmp_path)
     before, profile = (checkpoint / "tokenizer.json").read_text(), load_profile(checkpoint)
     tokenizer = json.loads(before)
     token = next(token for token in tokenizer["added_tokens"] if token["content"].startswith("def words("))
@@ -131,7 +142,7 @@ def test_programs_get_the_current_text_of_their_functions(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["def words(", "import json"])
 def test_a_judge_whose_tokens_lack_a_function_is_not_changed(tmp_path: Path, name: str) -> None:
-    checkpoint = shutil.copytree(bundled_checkpoint(), tmp_path / "judge")
+    checkpoint = with_every_function(tmp_path)
     tokenizer = json.loads((checkpoint / "tokenizer.json").read_text())
     special = [token for token in tokenizer["added_tokens"] if token["special"]]
     kept = [token for token in tokenizer["added_tokens"] if not token["content"].startswith(name)]

@@ -104,7 +104,7 @@ def second_profile() -> Profile:
 
 def second_generation(*, seed: int = 1) -> BundledRecipe:
     """Return the recipe of the first stage of the second generation. Its learning rate stays constant: the last stage has
-    the decay. A stage takes about two hours on two cores."""
+    the decay. A stage takes about an hour on two cores."""
     return BundledRecipe(
         seed=seed,
         num_steps=2500,

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from tirjudge.statistics import wilson_interval
+from tirjudge_training.bundled.checked import known_checks
 from tirjudge_training.bundled.markdown import percent, table_row
 from tirjudge_training.bundled.measuring.card_section import measured_section
-from tirjudge_training.instructions.notation import NAMES
 from tirjudge_training.synthetic.instructions import KINDS
 
 _SELECTIVE = """
@@ -35,13 +35,13 @@ def _tools(recipe: Mapping[str, Any]) -> str:
 
 
 def write_card(checkpoint: Path) -> None:
-    """Write README.md into a checkpoint folder, from its judge.json, training.json and scores.json.
+    """Write README.md into a checkpoint folder, from its judge.json, tokenizer.json, training.json and scores.json.
 
     Figures on real rows come first. They are in measured.json, which `tirjudge train measure` writes. Without it, the card
     has none.
 
     Raises:
-        FileNotFoundError: judge.json, training.json or scores.json is missing.
+        FileNotFoundError: one of these files is missing.
     """
     training, scores = _read(checkpoint / "training.json"), _read(checkpoint / "scores.json")
     stages = training["stages"]
@@ -49,10 +49,12 @@ def write_card(checkpoint: Path) -> None:
     measured = checkpoint / "measured.json"
     architecture = ("num_layers", "hidden_size", "num_heads", "num_kv_heads", "vocab_size")
     parameters = trained["num_parameters"] / 1e6
+    tokens = {token["content"] for token in _read(checkpoint / "tokenizer.json")["added_tokens"]}
+    num_checks = len(known_checks(tokens))
     about = _template("card_first.md" if recipe.get("checked") is None else "card_second.md")
     text = _template("card.md").format(
         **{key: recipe[key] for key in architecture},
-        about=about.format(parameters=parameters, num_kinds=len(KINDS), num_checks=len(NAMES), tools=_tools(recipe)),
+        about=about.format(parameters=parameters, num_kinds=len(KINDS), num_checks=num_checks, tools=_tools(recipe)),
         stages="".join(map(_stage, stages)) + _averaged(training.get("averaged")),
         name=profile["name"],
         context_tokens=profile["context_tokens"],

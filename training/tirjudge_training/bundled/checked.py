@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
@@ -27,7 +27,7 @@ from tirjudge.types import MODEL_MODES, Mode, label_of
 from tirjudge_training.bundled.problems import draw_problem
 from tirjudge_training.instructions.composing import Composer, composer_of
 from tirjudge_training.instructions.helpers import SOURCES, TOOL_SOURCES
-from tirjudge_training.instructions.notation import FORMS, LENGTHS, SYMBOLS, Check
+from tirjudge_training.instructions.notation import FORMS, LENGTHS, NAMES, SYMBOLS, TEXTS, Check
 from tirjudge_training.instructions.passages import draw_passage, draw_question
 from tirjudge_training.instructions.programs import COMPARE, END_OF_CHECKS, SCORE, START, program
 from tirjudge_training.instructions.regex_requests import draw_regex_request
@@ -450,6 +450,26 @@ def numeric_prompt(rng: Random, *, held_out: bool) -> tuple[str, tuple[str, ...]
 # Tokens -----------------------------------------------------------------------------------------------------------------
 
 _PLACE = re.compile(r"\{\w+\}")
+
+
+def known_checks(tokens: Collection[str]) -> tuple[str, ...]:
+    """Return the names of the checks that a judge with these tokens can write.
+
+    Their parts of expressions are one token each. Checks that were added after its training are not among them.
+    """
+    return tuple(name for name in NAMES if _part_of(name) in tokens)
+
+
+def _part_of(name: str) -> str:
+    """Return the text of `frozen_texts` by which a program has a check."""
+    if name in FORMS:
+        return f"        {FORMS[name]},\n"
+    if name in SYMBOLS:
+        return f'        count(r, "{SYMBOLS[name]}")'
+    if name in LENGTHS:
+        return f" for x in {LENGTHS[name]}(r)),\n"
+    function = TEXTS.get(name, "count" if name == "symbol" else name)
+    return f"        {function.removeprefix('not ')}(r"
 
 
 @cache

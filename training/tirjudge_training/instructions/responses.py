@@ -743,11 +743,11 @@ _EDITS: dict[str, _Edit] = {
     "shrinking": _growing,
     "equal_lines": _equal_lines,
     "starts_differ": _either(
-        lambda t: "One came late. Two were early. Nobody else knew.", lambda t: f"It is so. {t} It was late."
+        lambda t: "One came late. Two were early. The rest knew.", lambda t: f"It is so. {t} It was late."
     ),
     "items_unique": _items_unique,
     "sentence_lines": _either(
-        lambda t: re.sub(r"(?<=[.!?])[ \t]+", "\n", t), lambda t: f"{t} It was late. Nobody knew."
+        lambda t: re.sub(r"(?<=[.!?])[ \t]+", "\n", t), lambda t: f"{t} It was late. No one knew."
     ),
     "blank_between": _either(lambda t: "- apples\n\n- bread\n\n- cheese", lambda t: "- apples\n- bread\n\n- cheese"),
     "no_nested": _either(lambda t: re.sub(r"(?m)^[ \t]+", "", t), lambda t: f"{t}\n- one\n    - two\n- three"),
