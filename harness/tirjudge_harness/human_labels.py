@@ -1,7 +1,7 @@
 """Read people's labels of the examples of a run: preferences between two responses, or scores.
 
 A row has the `id` of an example and a `label` ("A>B", "A=B", "B>A", a letter, or the index of the preferred response), or a
-`score` with an optional `response` (index, default 0). Several rows on one example are labels of several people.
+`score` with an optional `response` (index, default 0). Names of columns may be in upper case. Several rows on one example are labels of several people.
 """
 
 from __future__ import annotations
@@ -73,13 +73,14 @@ def read_labels(path: Path) -> HumanLabels:
         place = f"{path}, row {one.number}"
         if one.row is None:
             raise InputError(f"{place}: {one.problem}")
-        given = {"label", "score"} & {name for name in one.row if _text(one.row, name)}
-        if len(given) != 1 or not _text(one.row, "id") or (columns and given != columns):
+        row = {str(name).strip().lower(): value for name, value in one.row.items()}
+        given = {"label", "score"} & {name for name in row if _text(row, name)}
+        if len(given) != 1 or not _text(row, "id") or (columns and given != columns):
             raise InputError(f"{place}: {_COLUMNS}; got {', '.join(map(str, one.row))}")
         columns = given
         with as_input_error(place):
-            response, value = _value(one.row, is_preference="label" in given)
-        found[_text(one.row, "id"), response].append(value)
+            response, value = _value(row, is_preference="label" in given)
+        found[_text(row, "id"), response].append(value)
     return HumanLabels(
         kind="preference" if "label" in columns else "score",
         values={key: fmean(values) for key, values in found.items()},

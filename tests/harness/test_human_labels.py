@@ -42,6 +42,11 @@ def test_scores_may_name_a_response(write: WriteFile) -> None:
     assert (found.kind, found.values, found.responses) == ("score", {("a", 0): 3.5, ("a", 1): -2.0}, [0, 1])
 
 
+def test_columns_of_labels_may_be_in_upper_case(write: WriteFile) -> None:
+    found = read_labels(write("a.csv", "ID, Response ,Score\na,1,2\n"))
+    assert found.values == {("a", 1): 2.0}
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

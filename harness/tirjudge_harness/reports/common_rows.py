@@ -36,10 +36,7 @@ def common_rows_of(first: ScoredRun, second: ScoredRun) -> CommonRows:
     Raises:
         InputError: the runs have no common comparison, or a run has two different scores for one comparison.
     """
-    ours, theirs = _by_id(first), _by_id(second)
-    equal = equal_rows(first, second)
-    changed = (ours.keys() & theirs.keys()) - equal
-    relabeled = {id for id in equal if _label(ours[id].outline) != _label(theirs[id].outline)}
+    changed, relabeled = different_rows(first, second)
     counts = {"different texts": len(changed), "different labels": len(relabeled)}
     left_out = " and ".join(f"{counted(num, 'row')} with {what}" for what, num in counts.items() if num)
     ignored = changed | relabeled
@@ -58,6 +55,14 @@ def common_rows_of(first: ScoredRun, second: ScoredRun) -> CommonRows:
         ),
         left_out=left_out,
     )
+
+
+def different_rows(first: ScoredRun, second: ScoredRun) -> tuple[set[str], set[str]]:
+    """Return the ids of the rows of both runs whose texts differ, and of those whose labels alone differ."""
+    ours, theirs = _by_id(first), _by_id(second)
+    equal = equal_rows(first, second)
+    relabeled = {id for id in equal if _label(ours[id].outline) != _label(theirs[id].outline)}
+    return (ours.keys() & theirs.keys()) - equal, relabeled
 
 
 def equal_rows(first: ScoredRun, second: ScoredRun) -> set[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -357,7 +357,9 @@ class RunIndex:
             raise IndexUnusable(f"{self.folder / JOURNAL}: changed since the index was written") from error
         return found
 
-    def changes(self, second: RunIndex, *, kind: str, first: int, num: int) -> tuple[int, list[ChangedItem]]:
+    def changes(
+        self, second: RunIndex, *, kind: str, first: int, num: int, left_out: Sequence[str] = ()
+    ) -> tuple[int, list[ChangedItem]]:
         """Return the number of items whose results differ in another run, and some of them. Raises IndexUnusable as `view`.
 
         Args:
@@ -365,16 +367,19 @@ class RunIndex:
             kind: a name from `CHANGES`.
             first: number of items to skip.
             num: maximum number of items.
+            left_out: ids of items that are not compared.
         """
         sql = (
             "FROM items AS a JOIN other.items AS b ON a.id = b.id "
-            f"WHERE a.result IS NOT NULL AND b.result IS NOT NULL AND a.result != b.result AND {CHANGES[kind]}"
+            f"WHERE a.result IS NOT NULL AND b.result IS NOT NULL AND a.result != b.result AND {CHANGES[kind]} "
+            "AND a.id NOT IN (SELECT value FROM json_each(?))"
         )
+        ids = json.dumps(list(left_out))
         columns = "a.id, a.subset, a.result, b.result, a.place, b.place"
         with self._database() as database, _unusable(second.path):
             database.execute("ATTACH ? AS other", [second.uri])
-            total = database.execute(f"SELECT count(*) {sql}").fetchone()[0]
-            rows = database.execute(f"SELECT {columns} {sql} ORDER BY a.place LIMIT ? OFFSET ?", [num, first])
+            total = database.execute(f"SELECT count(*) {sql}", [ids]).fetchone()[0]
+            rows = database.execute(f"SELECT {columns} {sql} ORDER BY a.place LIMIT ? OFFSET ?", [ids, num, first])
             names = [field.name for field in fields(ChangedItem)]
             return total, [ChangedItem(**dict(zip(names, row, strict=True))) for row in rows]
 

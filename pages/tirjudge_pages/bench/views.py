@@ -142,3 +142,5 @@ class ComparisonView(StoredView):
     """Differences of each figure, with intervals and p-values."""
     fingerprints: tuple[str, str]
     """`run_fingerprint` of the first run and of the second, when they were compared."""
+    left_out: list[str]
+    """Ids of the items of both runs that are not compared, because their texts or labels differ."""

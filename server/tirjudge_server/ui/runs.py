@@ -164,7 +164,8 @@ class RunPages:
         if kind not in CHANGES:
             raise missing("kind", kind)
         skipped, indexes = (page - 1) * LISTED_ITEMS, (one.index, other.index)
-        total, changes = await _read(lambda: indexes[0].changes(indexes[1], kind=kind, first=skipped, num=LISTED_ITEMS))
+        options = {"kind": kind, "first": skipped, "num": LISTED_ITEMS, "left_out": view.left_out}
+        total, changes = await _read(lambda: indexes[0].changes(indexes[1], **options))
 
         def url(**fields: str) -> str:
             query = urlencode({"first": first, "second": second, **fields})

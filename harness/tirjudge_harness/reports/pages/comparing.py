@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tirjudge.durable import write_file
+from tirjudge_harness.reports.common_rows import different_rows
 from tirjudge_harness.reports.comparison import comparison_table
 from tirjudge_harness.reports.pages.collecting import without_cycle_collection
 from tirjudge_harness.reports.pages.tables import table_view
@@ -21,8 +22,10 @@ def compare_runs(first: Path, second: Path, *, protocol: str | None = None) -> C
     """
     fingerprints = run_fingerprint(first), run_fingerprint(second)
     with without_cycle_collection():
-        table = comparison_table([score_run(folder, protocol=protocol, with_texts=False) for folder in (first, second)])
-    return ComparisonView(table=table_view(table), fingerprints=fingerprints)
+        runs = [score_run(folder, protocol=protocol, with_texts=False) for folder in (first, second)]
+        table = comparison_table(runs)
+        left_out = sorted(set().union(*different_rows(*runs)))
+    return ComparisonView(table=table_view(table), fingerprints=fingerprints, left_out=left_out)
 
 
 def store_comparison(first: Path, second: Path) -> None:

@@ -141,7 +141,9 @@ def _write_comparison(
     path: Path, view: ComparisonView, *, indexes: Sequence[RunIndex], names: Sequence[str], pair: tuple[int, int]
 ) -> None:
     first, second = pair
-    total, changes = indexes[first].changes(indexes[second], kind="all", first=0, num=MAX_CHANGES)
+    total, changes = indexes[first].changes(
+        indexes[second], kind="all", first=0, num=MAX_CHANGES, left_out=view.left_out
+    )
     _write(
         path,
         "bench/comparison",

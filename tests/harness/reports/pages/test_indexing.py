@@ -158,6 +158,8 @@ def test_changes_are_items_with_other_results(make_run: MakeRun, folder: Path) -
     assert found("all") == [("right", "right", "wrong"), ("wrong", "wrong", "right")]
     assert found("gained") == [("wrong", "wrong", "right")]
     assert found("lost") == [("right", "right", "wrong")]
+    total, items = first.changes(second, kind="all", first=0, num=9, left_out=["wrong"])
+    assert (total, [one.id for one in items]) == (1, ["right"])
 
 
 def test_the_index_is_readable_by_its_owner_only(folder: Path) -> None:

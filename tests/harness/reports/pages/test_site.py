@@ -82,6 +82,19 @@ def test_runs_that_cannot_be_compared_say_why(make_run: MakeRun, tmp_path: Path)
     assert "no common comparisons" in (tmp_path / "site" / "index.html").read_text()
 
 
+def test_rows_with_other_texts_are_not_among_the_changed_items(make_run: MakeRun, tmp_path: Path) -> None:
+    columns = {"layout": "labeled", "prompt": ["q"], "responses": ["a", "b"], "labels": ["label"], "id": "id"}
+    runs = []
+    for folder, texts, named in (("a", "xy", 0), ("b", "xz", 1)):
+        pairs = [Pair(id=f"{n}", named=(named,), correct=(0,), content=text) for n, text in enumerate(texts)]
+        data = {"path": "rows.csv", "sha256": folder * 64, "columns": columns}
+        runs.append(make_run(pairs, folder=folder, benchmark="rows.csv", data=data))
+    exported(*runs, tmp_path / "site")
+    comparison = (tmp_path / "site" / "compared-1-2.html").read_text()
+    assert "1 row with different texts" in comparison
+    assert "Items that changed: 1" in comparison
+
+
 def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(make_run: MakeRun, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = run_command(["bench", "report", str(make_run(PAIRS)), "--html", str(tmp_path / "file" / "site")])
