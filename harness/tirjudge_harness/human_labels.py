@@ -1,7 +1,8 @@
 """Read people's labels of the examples of a run: preferences between two responses, or scores.
 
 A row has the `id` of an example and a `label` ("A>B", "A=B", "B>A", a letter, or the index of the preferred response), or a
-`score` with an optional `response` (index, default 0). Names of columns may be in upper case. Several rows on one example are labels of several people.
+`score` with an optional `response` (index, default 0). Names of columns may be in upper case. Several rows on one example are
+labels of several people.
 """
 
 from __future__ import annotations
