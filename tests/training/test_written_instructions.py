@@ -583,6 +583,11 @@ def test_forms(expression: str, passes: str, fails: str) -> None:
 @pytest.mark.parametrize(
     ("expression", "passes", "fails"),
     [
+        ("words(r) == 4", "It's well-known, isn't it?", "It is well-known, isn't it?"),
+        ("words(r) <= 4", "It's well-known, isn't it?", "It is well-known, isn't it?"),
+        ("3 <= words(r) <= 4", "It's well-known, isn't it?", "It is well-known, isn't it?"),
+        ("words(r) == 7", "It's well-known, isn't it?", "It's known, isn't it?"),
+        ("words(r) < 7", "It's known, isn't it?", "It's well-known, isn't it?"),
         ("last_line_words(r) <= 3", "Dear all,\nit is on.\n\n**See you there**", "It is on.\nSee you there, then"),
         ("last_sentence_words(r) == 2", "It is a long day. Go home!", "Go home. It is a long day."),
         ("italics(r) == 2", "*One* and _two words_, **not this**, 2 * 3 * 4, a_b_c", "*One*, **two** and `_three_`"),

@@ -3,7 +3,8 @@
 The names are the vocabulary that the judge writes checks with; the sources are the boilerplate that the checks
 determine. Each source is one token of the judge's tokenizer, so a program of fifty lines is read and written as fast as
 a short one. For the kinds of IFEval (arXiv 2311.07911) the functions have the semantics of its official checker, as far
-as the standard library can have them.
+as the standard library can have them. For IFEval, "don't" is two words, for most people one. So `==` and `<=` of `words`
+hold if either count does.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from importlib import resources
 
 _SOURCES = r"""
 def words(r):
-    return len(re.findall(r"\w+", r))
+    class Words(int):
+        def __eq__(self, n):
+            return n in (int(self), self.parted)
+        def __le__(self, n):
+            return min(int(self), self.parted) <= n
+        __hash__ = int.__hash__
+    x = Words(len(re.findall(r"\w+", r)))
+    x.parted = sum(bool(re.search(r"\w", y)) for y in r.split())
+    return x
 
 def tokens(r):
     return re.findall(r"[^\W_]+(?:['’-][^\W_]+)*", r)

@@ -18,8 +18,9 @@ class Missed(float):
 
 def compared(name, step):
     def compare(x, n):
-        if type(n) is not int or getattr(int, name)(x, n):
-            return getattr(int, name)(x, n)
+        holds = getattr(x.given, name)(n)
+        if type(n) is not int or holds:
+            return holds
         n += step
         return Missed(max(0, (min(int(x), n) + 1) / (max(int(x), n) + 1) * 0.99) if x else 0.99 * (n == 0))
     return compare
@@ -30,7 +31,11 @@ Count = type("Count", (int,), {k: compared(k, x) for k, x in steps.items()} | {"
 def counting(f):
     def g(*xs, **ys):
         x = f(*xs, **ys)
-        return Count(x) if type(x) is int else x
+        if not isinstance(x, int) or type(x) is bool:
+            return x
+        count = Count(x)
+        count.given = x
+        return count
     return g
 
 for k in checks.__code__.co_names:
