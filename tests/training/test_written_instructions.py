@@ -163,7 +163,7 @@ def test_invalid_notation_is_refused(text: str) -> None:
         parse_checks(text)
 
 
-@pytest.mark.parametrize("name", [name for name in SOURCES if name not in TOOL_SOURCES])
+@pytest.mark.parametrize("name", [name for name in SOURCES if name not in {*TOOL_SOURCES, "either"}])
 def test_definitions_are_complete(name: str) -> None:
     """A program with the definitions of one function runs without the others."""
     namespace: dict[str, object] = {"prompt": "Say x in 2 words.", "checks": lambda r: []}
@@ -594,6 +594,42 @@ def test_forms(expression: str, passes: str, fails: str) -> None:
         ("italics(r) == 1", "* a bullet\n* another *one*", "* a bullet * and so on"),
         ("italics(r) == 1", "***bold and italic***", "**bold**"),
         ("blockquotes(r) == 2", "> One\n> goes on\n\nSo:\n> Two", "> One\n\nSo it is > 2"),
+        ("blockquotes(r) >= 3", "> One\n> goes on\n> Two", "> One\n>\n> Two\n```\n>>> x\n```"),
+        ("words(r) == 5", "I don't know—maybe never.", "I do not know—maybe never."),
+        (
+            "all(x == 2 for x in paragraph_lines(r))",
+            "**Verse 1**\na\nb\n\n[Chorus]\na\nb\n\n*End*",
+            "**Verse 1**\na\n\na\nb",
+        ),
+        ('paragraph_start(r, "So")', "## Sleep\nSo we sleep:\n\n- early\n- long\n\nSo it is.", "## So\nWe sleep."),
+        ('paragraph_start(r, "Note")', "**Note:**\nIt is.\n\n**Note:**\nIt was.", "**Note:**\nIt is.\n\nIt was."),
+        (
+            "all(x == 1 for x in bullet_sentences(r))",
+            "- Ask Dr. Lee at 5 p.m. in the hall.",
+            "- Ask him. At 5 p.m. Then go.",
+        ),
+        ("all(x == 2 for x in bullet_sentences(r))", "1. **Eat**\n   It helps. So do it.", "1. **Eat**\n   It helps."),
+        ('not_bullet_end(r, ".")', "1. **Eat**\n   It helps", "1. **Eat**\n   It helps."),
+        (
+            "last_line_words(r) == 5",
+            "It is.\n5. See you at 10:30 tomorrow\n---",
+            "It is.\nSee you all at 10:30 tomorrow",
+        ),
+        ("last_sentence_words(r) == 2", "Tips:\n1. Drink more\n2. Walk daily", "## End\nStay warm, all."),
+        (
+            "all(x <= 4 for x in heading_words(r))",
+            "## 1. Set it up\n```\n# install it all, and then some\n```",
+            "## Set it all up now",
+        ),
+        ("headings(r) == 1", "# One\n```\n# two\n```", "# One\n# Two"),
+        ('paragraph_end(r, "on")', "Go on.\n\nIt goes **on**!", "It is on.\n\nIt was Jon."),
+        ('paragraph_end(r, "...")', "So it goes…\n\nAnd on...", "So it goes."),
+        ('sentence_end(r, "!")', "Hi Ann,\n\nWe won!🎉 Come over! 🍻", "- Wake up\n- Smile!"),
+        ('sentence_end(r, "…")', "So it goes… And on…", "So it goes… And on."),
+        ("amounts(r) == 4", "2 million dollars, 500 kr, ₩5,000 and Rs. 500", "3 pounds of flour, $5, 6 and 7"),
+        ("clock_times(r) == 3", "um 9 Uhr, 14.30 Uhr and half past seven", "Bake for 2 h, then rest 1 h."),
+        ("italics(r) == 1", "```\n# *b* c\n```\n这是*重要*的", "```\n*b*\n```"),
+        ("percents(r) == 3", "40 Prozent, $40\\%$ and a 5-percent cut", "40, 50% and 60%"),
         ("inline_code(r) == 1", "Run `make` now:\n```\n`not`\n```", "```\nmake\n```"),
         ("longest_word(r) >= 12", "An extraordinary day", "A long day, a very-long-one"),
         ("percents(r) == 3", "40%, 12.5 % and ten percent", "40, 12.5 and a percentage"),

@@ -14,22 +14,29 @@ from functools import cache
 from importlib import resources
 
 _SOURCES = r"""
-def words(r):
-    class Words(int):
+def either(x, y):
+    class Either(int):
         def __eq__(self, n):
-            return n in (int(self), self.parted)
+            return n in (x, y)
         def __le__(self, n):
-            return min(int(self), self.parted) <= n
+            return min(x, y) <= n
         __hash__ = int.__hash__
-    x = Words(len(re.findall(r"\w+", r)))
-    x.parted = sum(bool(re.search(r"\w", y)) for y in r.split())
-    return x
+    return Either(x)
+
+def words(r):
+    x = re.split(r"\s+|[—…]|--+|\.\.\.", r)
+    return either(len(re.findall(r"\w+", r)), sum(bool(re.search(r"\w", y)) for y in x))
 
 def tokens(r):
-    return re.findall(r"[^\W_]+(?:['’-][^\W_]+)*", r)
+    x = r"['’-](?=[^\W_])|(?<=\d)[.,:](?=\d)|[\u0300-\u036f\u0900-\u0963\u0966-\u0eff]"
+    return re.findall(rf"[^\W_](?:[^\W_]|{x})*", r)
+
+def unfenced(r):
+    return re.sub(r"(?ms)^[ \t]*```.*?^[ \t]*```", "", r)
 
 def split_sentences(r):
-    parts = re.split(r"(?<=[.!?…])(?<!\b\d\.)(?<!\b\d\d\.)[\"'”’)\]*_]*\s+", r.strip())
+    x = r"(?<!\b[DM][rs]\.)(?<!\bMrs\.)(?<!\bProf\.)(?<!\bvs\.)(?<!\b[ei]\.[ge]\.)(?<!\b[apAPUE]\.[mMSKU]\.(?=\s[a-z]))"
+    parts = re.split(rf"(?<=[.!?…])(?<!\b\d\.)(?<!\b\d\d\.){x}[\"'”’)\]*_]*\s+", r.strip())
     return [x for x in parts if re.search(r"\w", x)]
 
 def sentences(r):
@@ -74,7 +81,7 @@ def bold(r):
     return len(re.findall(r"\*\*[^*\n]+\*\*|__[^_\n]+__", r))
 
 def headings(r):
-    return len(re.findall(r"(?m)^ {0,3}#{1,6}\s", r))
+    return len(re.findall(r"(?m)^ {0,3}#{1,6}\s", unfenced(r)))
 
 def hashtags(r):
     return len(re.findall(r"(?<![\w#])#\w+", r))
@@ -143,39 +150,44 @@ def first_sentence_words(r):
     return len(tokens(next((y for y in x if re.search("[.!?…]", y)), x[0])))
 
 def last_line_words(r):
-    return len(tokens(next((x for x in split_lines(r)[::-1] if not x.startswith("```")), "")))
+    x = [x for x in split_lines(r) if re.search(r"\w", x) and not x.startswith("```")] or [""]
+    return len(tokens(re.sub(r"^\d+[.)]\s", "", x[-1])))
 
 def last_sentence_words(r):
-    x = [z for y in split_paragraphs(r)[-1:] for z in split_sentences(y)]
+    x = re.split(r"\n\s*\n|\n(?=[ \t]*(?:[-*•+>#]|\d+[.)])\s)|(?m:^#.*\n)", r)
+    x = [z for y in x for z in split_sentences(re.sub(r"^\s*\d+[.)]\s", "", y))]
     return len(tokens(x[-1])) if x else 0
 
 def italics(r):
-    r = re.sub(r"`[^`\n]*`|(?m:^[ \t]*\*[ \t])|\*\*(?!\*)|(?<!\w)__|__(?!\w)", "", r)
-    x = r"(?<![\w*])\*(?![\s*])[^*\n]+\*(?![\w*])|(?<![\w_])_(?![\s_])[^_\n]+_(?![\w_])|<(?:i|em)>"
+    r = re.sub(r"`[^`\n]*`|(?m:^[ \t]*\*[ \t])|\*\*(?!\*)|(?<!\w)__|__(?!\w)", "", unfenced(r))
+    x = r"(?<![A-Za-z\d*])\*(?![\s*])[^*\n]+\*(?![A-Za-z\d*])|(?<![\w_])_(?![\s_])[^_\n]+_(?![\w_])|<(?:i|em)>"
     return len(re.findall(x, r))
 
 def blockquotes(r):
-    x = [y.lstrip().startswith(">") for y in ["", *r.splitlines()]]
-    return sum(b and not a for a, b in zip(x, x[1:]))
+    x = [bool(re.match(r"[ \t]*>[ \t>]*\S", y)) for y in ["", *unfenced(r).splitlines()]]
+    return either(sum(x), sum(b and not a for a, b in zip(x, x[1:])))
 
 def inline_code(r):
-    return len(re.findall(r"(?<!`)`[^`\n]+`(?!`)", re.sub(r"(?ms)^[ \t]*```.*?^[ \t]*```", "", r)))
+    return len(re.findall(r"(?<!`)`[^`\n]+`(?!`)", unfenced(r)))
 
 def longest_word(r):
     return max([0, *word_letters(r)])
 
 def percents(r):
-    return len(re.findall(r"(?i)\d[ \u00a0\u202f]?%|\w ?(?:percent|per cent)\b", r))
+    x = r"\d\**[ \u00a0\u202f]?\\?[%％]|\w[ -]?(?:percent|per cent|Prozent|por ?cento|por ciento|pour cent)\b"
+    return len(re.findall(rf"(?i){x}", r))
 
 def amounts(r):
-    n, c = r"(?<![\d.,])\d[\d.,]*+", r"US\$|C\$|A\$|[$€£¥₹]"
-    k = "USD|EUR|GBP|CHF|JPY|CAD|AUD|INR|ZAR|dollars?|euros?|pounds?|bucks|cents?|yen|rupees?|francs?|rand"
-    return len(re.findall(rf"(?i)(?:{c}|\b(?:USD|EUR|GBP|CHF)\b)[ \u00a0]?{n}|{n}[ \u00a0]?(?:{c}|(?:{k})\b)", r))
+    n, c = r"(?<![\d.,])\d[\d.,]*+", r"US\$|C\$|A\$|Rs\.?|[$€£¥₹₩₽₺₴₱₪฿]"
+    k = "USD|EUR|GBP|CHF|JPY|CAD|AUD|INR|ZAR|CNY|SEK|NOK|DKK|PLN|kr|zł|dollars?|euros?|pounds?(?! of\\b)|bucks|cents?|yen|"
+    k += "rupees?|francs?|rand"
+    m = r"(?:[ \u00a0-](?:thousand|million|billion|trillion|Millionen|Milliarden))?[ \u00a0-]?"
+    return len(re.findall(rf"(?i)(?:{c}|\b(?:USD|EUR|GBP|CHF)\b)[ \u00a0]?{n}|{n}{m}(?:[¢$€£¥₹₩₽₺₴₱₪฿]|(?:{k})\b)", r))
 
 def clock_times(r):
     n = r"(?<![\d:.])(?:[01]?\d|2[0-4])"
-    x = rf"{n}(?:(?:[:.][0-5]\d)?[ \u00a0]?[ap]\.?m\b|[:h][0-5]\d(?!\d)| ?h\b)"
-    return len(re.findall(rf"(?i){x}|\b\w+ o['’]clock|\b(?:noon|midnight)\b", r))
+    x = rf"{n}(?:(?:[:.][0-5]\d)?[ \u00a0\u202f]?(?:[ap]\.?m\b|Uhr\b)|[:h][0-5]\d(?!\d)|h\b)"
+    return len(re.findall(rf"(?i){x}|\b\w+ o['’]clock|\b(?:noon|midnight|half past \w+|quarter (?:past|to) \w+)\b", r))
 
 def separated(r, w):
     w = w.strip() or w
@@ -281,10 +293,12 @@ def said(r, *ws):
     a, b = r"(?<![A-Za-z0-9])", r"(?:e?s)?(?![A-Za-z0-9])"
     return all(re.search(a * w[:1].isalnum() + re.escape(w) + b * w[-1:].isalnum(), r, re.I) for w in ws)
 
-def bullet_has(r, *ws):
+def entries(r):
     m = r"(?:[-*•+]|\d+[.)])[ \t]"
-    x = re.findall(rf"(?m)^[ \t]*{m}.*(?:\n[ \t]+(?![ \t]|{m}).*)*", r)
-    return bool(x) and all(said(y, *ws) for y in x)
+    return re.findall(rf"(?m)^[ \t]*{m}(.*(?:\n[ \t]+(?![ \t]|{m}).*)*)", r)
+
+def bullet_has(r, *ws):
+    return bool(entries(r)) and all(said(x, *ws) for x in entries(r))
 
 def line_has(r, *ws):
     x = [y for y in split_lines(r) if not y.startswith("```")]
@@ -299,8 +313,11 @@ def sentence_start(r, *ws):
     return bool(split_sentences(r)) and all(p.match(x) for x in split_sentences(r))
 
 def body(r):
-    x = [(y, y.strip()) for y in split_paragraphs(r)]
-    return [y for y, z in x if "\n" in z or not re.match(r"#+ |\*\*[^*]*\*\*:?$", z) and z.strip("-*_ ")]
+    t = r"(?m)^(?: {0,3}#{1,6}[ \t].*|[ \t]*\*\*[^*\n]+\*\*:?[ \t]*|[ \t]*[\[(][^\[\]()\n]+[\])]:?[ \t]*)$(?=\n[ \t]*\S)"
+    x = [(y, y.strip()) for y in split_paragraphs(re.sub(t, "", r))]
+    x = [y for y, z in x if "\n" in z or not re.match(r"#+ |\*{1,3}[^*]*\*{1,3}:?$", z) and re.search(r"\w", z)]
+    m = r"[ \t]*(?:[-*•+]|\d+[.)])[ \t]|[ \t]*\||[ \t]{2,}"
+    return [y for y in x if not all(re.match(m, z) for z in y.splitlines() if z.strip())] or x
 
 def paragraph_has(r, *ws):
     return bool(body(r)) and all(said(x, *ws) for x in body(r))
@@ -312,14 +329,19 @@ def last_paragraph(r, *ws):
     return bool(body(r)) and said(body(r)[-1], *ws)
 
 def paragraph_start(r, *ws):
-    return bool(body(r)) and all(line_first(x, 1, *ws) for x in body(r))
+    return any(x and all(line_first(y, 1, *ws) for y in x) for x in (body(r), split_paragraphs(re.sub(r"(?m)^#.*\n", "", r))))
 
 def paragraph_end(r, *ws):
-    return bool(body(r)) and all(ends(x, *ws) or ends(x.rstrip("\"'”’)*_` \r\n"), *ws) for x in body(r))
+    ws = [(w, tokens(w)) for w in (v.lower().replace("…", "...").strip() for v in ws)]
+    x = [(y, tokens(y)) for y in (z.lower().replace("…", "...").rstrip("\"'”’)*_` \r\n") for z in body(r))]
+    return bool(x) and all(any(z[-len(t):] == t if t else y.endswith(w) for w, t in ws) for y, z in x)
 
 def sentence_end(r, *ws):
-    x = [z.rstrip("\"'”’)*_` \r\n") for y in body(r) for z in split_sentences(y)]
-    return bool(x) and all(y.replace("…", "...").endswith(ws) for y in x)
+    r = re.sub("[\u2600-\u27bf\u2b50\u2b55\ufe0f\u200d\U0001f1e6-\U0001faff]", " ", r.replace("…", "..."))
+    x = [z for y in body(r) for z in re.split(r"\n(?=[ \t]*(?:[-*•+>#]|\d+[.)])[ \t])", y)]
+    x = [z.rstrip("\"'”’)*_` \r\n") for y in x for z in split_sentences(y)]
+    x = [y for y in x if len(y) > 40 or not y.endswith(",")]
+    return bool(x) and all(y.endswith(tuple(w.replace("…", "...") for w in ws)) for y in x)
 
 def word_start(r, x):
     y = tokens(re.sub(r"(?m)^[ \t]*\d+[.)][ \t]", "", r))
@@ -398,7 +420,7 @@ def has_bold(r, *ws):
     return said("\n".join(map("".join, x)), *ws)
 
 def not_bullet_end(r, *ws):
-    x = [y.rstrip("\"'”’*_` ") for y in listed(r)]
+    x = [y.rstrip("\"'”’*_` \r\n") for y in entries(r) or listed(r)]
     return bool(x) and not any(y.endswith(ws) for y in x)
 
 def items_unique(r):
@@ -537,11 +559,13 @@ def paragraph_lines(r):
     return [len(split_lines(x)) for x in body(r)] or [0]
 
 def bullet_sentences(r):
-    return [sentences(x) for x in items(r)] or [0]
+    x = [[z for z in y.split("\n") if not re.match(r"\s*\*\*[^*]*\*\*:?\s*$", z)] for y in entries(r) or split_lines(r)]
+    return [sum(sentences(z) for z in y) for y in x] or [0]
 
 def heading_words(r):
-    x = re.findall(r"(?m)^ {0,3}#{1,6}[ \t]+(.*)|^[ \t]*\*\*([^*\n]+)\*\*:?[ \t]*$", r)
-    return [len(tokens(y + z)) for y, z in x] or [0]
+    x = re.findall(r"(?m)^ {0,3}#{1,6}[ \t]+(?:\d+[.)][ \t]+)?(.*)", unfenced(r))
+    x = x or re.findall(r"(?m)^[ \t]*\*\*([^*\n]*[^*\n.!?])\*\*:?[ \t]*$", r)
+    return [len(tokens(y)) for y in x] or [0]
 
 def list_items(r):
     x, sub, top = [0], [], None
