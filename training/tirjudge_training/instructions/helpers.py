@@ -35,9 +35,14 @@ def unfenced(r):
     return re.sub(r"(?ms)^[ \t]*```.*?^[ \t]*```", "", r)
 
 def split_sentences(r):
-    x = r"(?<!\b[DM][rs]\.)(?<!\bMrs\.)(?<!\bProf\.)(?<!\bvs\.)(?<!\b[ei]\.[ge]\.)(?<!\b[apAPUE]\.[mMSKU]\.(?=\s[a-z]))"
-    parts = re.split(rf"(?<=[.!?…])(?<!\b\d\.)(?<!\b\d\d\.){x}[\"'”’)\]*_]*\s+", r.strip())
-    return [x for x in parts if re.search(r"\w", x)]
+    r = re.sub(r"(?m)^([ \t]*(?:#+ |\*\*)?\d\d?)\.(?=\s)", r"\1)", r.strip())
+    q = r"[\"'”’)\]*_]*+\s++"
+    m = r"[a-z]|Jan|Feb|M[aä]r|Apr|Ma[iy]\b|Jun|Jul|Aug|Sep|O[ck]t|Nov|De[cz]"
+    a = r"(?<!This|Then|They|When|With|That|Here|Next)"
+    x = r"(?<=[.!?…])(?<!\b(?:Mr|Dr|Ms|St|vs)\.)(?<!\bMrs\.)(?<!\bProf\.)(?<![.!?:] \d\.)"
+    x += rf"(?:(?<!\b\w\.)(?<!\d\.)(?<!\.\.)(?<!…)|(?!{q}(?:{m})))"
+    x += rf"(?:(?<!\b[A-Z]\.)|(?!{q}(?:[A-Z]\.|[A-Z][a-z]{{3,}}\b{a}))){q}"
+    return [y for y in re.split(x, r) if re.search(r"\w", y)]
 
 def sentences(r):
     return len(split_sentences(r))
@@ -61,6 +66,26 @@ def lines(r):
 def characters(r):
     return len(r.strip())
 
+def rows(r):
+    x = [y for y in split_lines(r) if re.search(r"\w|[^\x00-\x7f]", y) and not re.match(r"```|#+ ", y)]
+    return x[1:] if len(x) > 1 and x[0].rstrip("*_ ").endswith(":") else x
+
+def outer(r):
+    x = re.findall(r"(?m)^([ \t]*)(?:[-*•+]|\d+[.)])[ \t]+(.*)$", r)
+    n = min((len(a.expandtabs(4)) for a, b in x), default=0) + 1
+    return [b.strip() for a, b in x if len(a.expandtabs(4)) <= n] or rows(r)
+
+def parts(r):
+    x = outer(r)
+    if len(x) == 1 and re.search("[,;]", x[0]):
+        x = re.split(r"[,;]|(?i:\s(?:and|or|&)\s)", x[0].rpartition(": ")[2])
+    return [y for y in (re.sub(r"(?i)^\s*(?:and|or|&)\s+", "", z).strip() for z in x) if y]
+
+def order(r):
+    from unicodedata import normalize
+    x = parts(r) if len(parts(r)) > 1 else tokens(r)
+    return [re.sub(r"[^\w\s]|_", "", normalize("NFKD", y.lower())).strip() for y in x]
+
 def bullets(r):
     return len(re.findall(r"(?m)^[ \t]*(?:\*[^*\n]|[-•])", r))
 
@@ -68,7 +93,7 @@ def items(r):
     return [x.strip() for x in re.findall(r"(?m)^[ \t]*(?:[-*•+]|\d+[.)])[ \t]+(.*)$", r)]
 
 def numbered(r):
-    return len(re.findall(r"(?m)^[ \t]*\d+[.)]\s", r))
+    return len(re.findall(r"(?m)^[ \t]*(?:#+[ \t]+)?(?:\*\*|__)?\d+[.)](?:\*\*|__)?\s", r))
 
 def placeholders(r):
     return sum("[" in y for x in r.split("\n") for y in x.split("]")[:-1])
@@ -135,7 +160,8 @@ def json_items(r):
     return len(x) if isinstance(x, list) else 0
 
 def roman(r):
-    x = r"(?:[-*•+>][ \t]+|#+[ \t]+)?[*_]{0,3}(?:[A-Z]\w+ )?\(?([ivx]+|[IVX]+)[*_]{0,3}[.):][*_]{0,3}\s"
+    x = r"(?:[-*•+>][ \t]+|#+[ \t]+)?[*_]{0,3}(?:[A-Z]\w+ )?\(?([ivx]+|[IVX]+)"
+    x += r"(?:[*_]{0,3}[.):][*_]{0,3}|[*_]{0,3}(?=\s+(?:[–—-]\s|$)))\s"
     x = [y[1].upper() for z in r.split("\n") if (y := re.match(x, z.strip() + " "))]
     return sum(bool(re.fullmatch("X{0,3}(?:IX|IV|V?I{0,3})", y)) for y in x)
 
@@ -290,6 +316,7 @@ def bullet_end(r, *ws):
     return bool(x) and all(y.endswith(tuple(ws)) or y.rstrip(".!?*_\"'”’` ").endswith(p) for y in x)
 
 def said(r, *ws):
+    r, ws = r.replace("’", "'"), [w.replace("’", "'") for w in ws]
     a, b = r"(?<![A-Za-z0-9])", r"(?:e?s)?(?![A-Za-z0-9])"
     return all(re.search(a * w[:1].isalnum() + re.escape(w) + b * w[-1:].isalnum(), r, re.I) for w in ws)
 
@@ -301,8 +328,7 @@ def bullet_has(r, *ws):
     return bool(entries(r)) and all(said(x, *ws) for x in entries(r))
 
 def line_has(r, *ws):
-    x = [y for y in split_lines(r) if not y.startswith("```")]
-    return bool(x) and all(said(y, *ws) for y in x)
+    return bool(rows(r)) and all(said(y, *ws) for y in rows(r))
 
 def sentence_has(r, *ws):
     return bool(split_sentences(r)) and all(said(x, *ws) for x in split_sentences(r))
@@ -323,10 +349,15 @@ def paragraph_has(r, *ws):
     return bool(body(r)) and all(said(x, *ws) for x in body(r))
 
 def first_paragraph(r, *ws):
-    return bool(body(r)) and said(body(r)[0], *ws)
+    p = re.compile(r"subject: .*|.{1,60}[,:]|(?:hi|hello|hey|dear)\b.{0,40}!", re.I)
+    x = body(r)
+    n = next((i for i, y in enumerate(x[:-1]) if not p.fullmatch(y.strip())), 0)
+    return any(said(y, *ws) for y in x[: n + 1])
 
 def last_paragraph(r, *ws):
-    return bool(body(r)) and said(body(r)[-1], *ws)
+    x = [y for y in body(r) if not re.fullmatch(r"(?:\s*#\w+)+\s*", y)] or body(r)
+    n = 1 + (len(x) > 1 and bool(re.match(r".{1,40},[ \t]*\n.{1,60}(?:\n.{1,60})?$", x[-1].strip())))
+    return any(said(y, *ws) for y in x[-n:])
 
 def paragraph_start(r, *ws):
     return any(x and all(line_first(y, 1, *ws) for y in x) for x in (body(r), split_paragraphs(re.sub(r"(?m)^#.*\n", "", r))))
@@ -354,8 +385,7 @@ def not_sentence_start(r, *ws):
     return not any(p.match(z) for y in x for z in split_sentences(y))
 
 def alternate(r, *ws):
-    x = [y for y in split_lines(r) if re.search(r"\w", y) and not y.startswith("```")]
-    x = [(y, re.sub(r"^(?:[•+→]|\d+[.)])\s+", "", y)) for y in x]
+    x = [(y, re.sub(r"^(?:[•+→]|\d+[.)])\s+", "", y)) for y in rows(r)]
     return len(x) >= len(ws) and all(any(line_first(z, 1, ws[i % len(ws)]) for z in y) for i, y in enumerate(x))
 
 def exact(r, *ws):
@@ -424,20 +454,23 @@ def not_bullet_end(r, *ws):
     return bool(x) and not any(y.endswith(ws) for y in x)
 
 def items_unique(r):
-    x = listed(r) if len(listed(r)) > 1 else re.split(r"[,;]", r)
-    x = [y.lower().strip("*_`\"' .,;") for y in x]
+    x = [y.lower().strip("*_`\"' .,;") for y in parts(re.sub(r"(?m)^[ \t]*\[[ xX]\]", "", r))]
     return len(x) > 1 and len(x) == len(set(x))
 
 def nested(r):
-    x = re.findall(r"(?m)^([ \t]*)(?:[-*•+]|\d+[.)]|[a-z][.)])[ \t]", r)
+    r = unfenced(r)
+    x = re.findall(r"(?m)^([ \t]*)(?:[-*•+–◦○▪]|\d+(?:\.\d+)+|\(?(?:\d+|[A-Za-z]|[ivx]+)[.)])[ \t]", r)
     x = [len(y.expandtabs(4)) for y in x]
-    return sum(y > min(x) + 1 for y in x)
+    n = min(x, default=0) + 1
+    return sum(y > n for y in x) + len(re.findall(r"(?m)^\d+[.)][ \t].*\n(?=[-*•+][ \t])", r))
 
 def blank_between(r):
-    x = r.strip().splitlines()
-    y = [i for i, z in enumerate(x) if re.match(r"[ \t]*(?:[-*•+]|\d+[.)])[ \t]", z)]
+    x = [y for y in r.strip().splitlines() if not y.startswith("```")]
+    y = [(len(m[1].expandtabs(4)), i) for i, z in enumerate(x) if (m := re.match(r"([ \t]*)(?:[-*•+]|\d+[.)])[ \t]", z))]
+    n = min(y, default=(0,))[0] + 1
+    y = [i for k, i in y if k <= n]
     y = y if len(y) > 1 else [i for i, z in enumerate(x) if z.strip()]
-    return len(y) > 1 and not any(x[i - 1].strip() for i in y[1:])
+    return len(y) > 1 and not any(x[i - 1].strip() and not re.search(r"^#|:[*_ ]*$", x[i - 1]) for i in y[1:])
 
 def bullets_alike(r):
     x = [(tokens(y) or [""])[0].lower() for y in items(r)]
@@ -451,32 +484,37 @@ def unique_words(r):
     return len(x) == len(set(x))
 
 def alphabetical(r):
-    x = [y.lower() for y in items(r) or split_lines(r)]
-    x = x if len(x) > 1 else [y.lower() for y in tokens(r)]
-    return x == sorted(x)
+    return order(r) == sorted(order(r))
 
 def reverse_alphabetical(r):
-    x = [y.lower() for y in items(r) or split_lines(r)]
-    x = x if len(x) > 1 else [y.lower() for y in tokens(r)]
-    return len(x) > 1 and x == sorted(x, reverse=True)
+    return len(order(r)) > 1 and order(r) == sorted(order(r), reverse=True)
 
 def abecedarian(r):
-    x = listed(r)
-    x = x if len(x) > 1 else split_sentences(r)
-    x = x if len(x) > 1 else tokens(r)
-    y = "".join(re.sub(r"[\W\d_]+", "", z)[:1].lower() for z in x)
-    return len(x) > 1 and y == ("abcdefghijklmnopqrstuvwxyz" * (1 + len(x) // 26))[: len(x)]
+    for x in (parts(r), [z for y in rows(r) for z in split_sentences(y)], tokens(r)):
+        y = "".join(re.sub(r"[\W\d_]+", "", z)[:1].lower() for z in x)
+        if len(x) > 1 and y == ("abcdefghijklmnopqrstuvwxyz" * (1 + len(x) // 26))[: len(x)]:
+            return True
+    return False
 
 def in_numbers(r):
+    r = re.sub(r"(?m)^.*\n(?=[ \t]*\|[ \t]*:?--)", "", r.replace("−", "-"))
+    r = re.sub(r"\b[A-Z][a-z]{2,8}\.? \d\d?(?:st|nd|rd|th)?,? (\d{4})\b|\b\d\d?\.? [A-Z][a-z]{2,8} (\d{4})\b", r"\1\2", r)
     r = re.sub(r"(?<!\d)(\d\d)\.(\d\d)\.(\d{4})(?!\d)", r"\3\2\1", r)
     r = re.sub(r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)", r"\1\2\3", r)
+    t = r"(?i)(?<![\d:.])(\d\d?)(?::(\d\d))?\s?([ap])\.?m\b"
+    r = re.sub(t, lambda m: f"{int(m[1]) % 12 + 12 * (m[3] in 'pP')}.{m[2] or '00'}", r)
     r = digits(re.sub(r"(?<!\d)(\d\d?):(\d\d)(?!\d)", r"\1.\2", r))
-    n = [int(x) for x in re.findall(r"(?m)^[ \t]*(\d{1,9})[.)](?!\d)", r)]
+    k = {"t": 3, "k": 3, "m": 6, "b": 9, "tr": 12}
+    t = r"(?<![\d.])(\d{1,9}(?:\.\d++)?)[ \u00a0]?([Kk]|M|B|bn|(?i:thousand|million|billion|trillion))\b"
+    r = re.sub(t, lambda m: f"{float(m[1]) * 10 ** k['tr' if m[2][:2].lower() == 'tr' else m[2][0].lower()]:f}", r)
+    n = [int(x) for x in re.findall(r"(?m)^[ \t]*(?:#+[ \t]+)?(?:\*\*)?(\d{1,9})[.)](?!\d)", r)]
     if len(n) > 1 and all(a > b for a, b in zip(n, n[1:])):
         return n
-    x = [re.findall(r"(?<![\w.])-?\d++(?:\.\d++)?", y) for y in items(r) or split_lines(r) if not y.endswith(":")]
-    x = [y for y in x if y]
-    return [float(z) for y in x for z in (y if len(x) == 1 else y[:1])]
+    x = [(y, re.findall(r"(?<![\w.])-?\d++(?:\.\d++)?", y)) for y in outer(r) if not y.endswith(":")]
+    x = [y for y in x if y[1]]
+    if all(y[0] == "|" and len(z) > 1 for y, z in x) and [float(z[0]) for _, z in x] == list(range(1, len(x) + 1)):
+        x = [(y, z[1:]) for y, z in x]
+    return [float(v) for y, z in x for v in (z if len(x) == 1 or not re.search(r"[^\W\d]|\|", y) else z[:1])]
 
 def ascending(r):
     x = in_numbers(r)
@@ -487,7 +525,7 @@ def descending(r):
     return len(x) > 1 and x == sorted(x, reverse=True)
 
 def grows(r, n):
-    x = split_lines(r) if len(split_lines(r)) > 1 else split_sentences(r)
+    x = rows(r) if len(rows(r)) > 1 else split_sentences(r)
     x = [[len(tokens(y)) * n for y in x], [len(y) * n for y in x]]
     return any(len(y) > 1 and all(a < b for a, b in zip(y, y[1:])) for y in x)
 
@@ -498,16 +536,21 @@ def shrinking(r):
     return grows(r, -1)
 
 def equal_lines(r):
-    return len(line_words(r)) > 1 and len(set(line_words(r))) == 1
+    x = [len(tokens(y)) for y in rows(r)]
+    return len(x) > 1 and len(set(x)) == 1
 
 def starts_differ(r):
-    x = [tokens(y) for y in split_sentences(re.sub(r"(?m)^[ \t]*\d+[.)][ \t]", "", r))]
+    r = re.sub(r"(?m)^[ \t]*\d+[.)][ \t]|^#.*$", "- ", r)
+    x = re.split(r"\n\s*\n|\n(?=[ \t]*[-*•+>])", r)
+    x = [tokens(z) for y in x for z in split_sentences(y)]
     x = [y[0].lower() for y in x if y]
     return len(x) > 1 and len(x) == len(set(x))
 
 def sentence_lines(r):
-    x = [sentences(y) for y in split_lines(r) if re.search(r"\w", y)]
-    return len(x) > 1 and set(x) == {1}
+    y, low = [x for x in split_lines(r) if re.search(r"\w", x)], r.islower()
+    one = all(low or z.lstrip("\"'“”*_")[:1].islower() for x in y for z in split_sentences(x)[1:])
+    one = one and not any(re.search(r"[.!?…]\s+\S", x) for x in y) if low else one
+    return len(y) > 1 and one and (low or not any(a[-1].isalpha() and b[0].islower() for a, b in zip(y, y[1:])))
 
 def same_ends(r):
     x = tokens(r.lower())
@@ -515,17 +558,29 @@ def same_ends(r):
 
 def enclosed(r, a, b):
     x, a, b = r.strip().lower(), a.strip().lower(), b.strip().lower()
-    return len(x) > len(a + b) and x.startswith(a) and x.endswith(b)
+    x = x if "`" in a else re.sub(r"^```\w*\n|\n```$", "", x).strip()
+    if a[:1].isalnum():
+        y = x.strip("#*_\"“”` \n")
+        return len(y) > len(a + b) and starts(y, a) and ends(y, b)
+    y = x[len(a) : len(x) - len(b)]
+    one = a == b or b not in y or -1 < y.find(a) < y.find(b)
+    return len(x) > len(a + b) and x.startswith(a) and x.endswith(b) and one
 
 def case_style(r, w):
     x = {"snake_case": r"[a-z][a-z\d]*(?:_[a-z\d]+)*", "kebab-case": r"[a-z][a-z\d]*(?:-[a-z\d]+)*"}
     x |= {"camelCase": r"[a-z][a-z\d]*(?:[A-Z][a-z\d]*)*", "PascalCase": r"(?:[A-Z][a-z\d]*)+"}
     x |= {"SCREAMING_SNAKE_CASE": r"[A-Z][A-Z\d]*(?:_[A-Z\d]+)*"}
-    y = re.findall(r"[^\s,;`*\"'“”]+", re.sub(r"(?m)^[ \t]*(?:[-*•+]|\d+[.)]|```\w*)(?:[ \t]+|$)", "", r))
-    return bool(y) and all(re.fullmatch(x[w], z.strip(".:()")) for z in y)
+    y = re.sub(r"(?m)^[ \t]*(?:[-*•+]|\d+[.)]|```\w*)(?:[ \t]+|$)", "", r)
+    y = [z for z in (z.strip(" \t\r#`*\"'“”.:()/") for z in re.split(r"[\n,;/]", y)) if z]
+    return bool(y) and all(re.fullmatch(x[w], re.sub(r"\.[a-z\d]{1,4}$", "", z)) for z in y)
 
 def first_person(r):
-    return len(re.findall(r"(?<![\w.(])[Ii](?![\w.)])|\b(?:[Mm](?:e|y|ine|yself)|[Ww]e|[Uu]s|[Oo]ur(?:s|selves)?)\b", r))
+    r = re.sub(r"`[^`\n]*`", "", unfenced(r))
+    i = r"(?<![\w.])(?<!\w['’])(?<!War )(?<!Type )(?<!Phase )(?<!Part )(?<!Chapter )"
+    i += ("[Ii]" if r.islower() else "I") + r"(?![\w.)/-])"
+    m = r"\b(?:[Mm](?:e|y|yself)|[Ww]e|[Uu]s|[Oo]ur(?:s|selves)?|(?<!coal )(?<!gold )[Mm]ine)\b"
+    m += r"|\b(?:ME|MY|WE|OURS?)\b" * r.isupper()
+    return len(re.findall(f"{i}|{m}", r))
 
 def second_person(r):
     return len(re.findall(r"(?i)\byou(?:r|rs|rself|rselves)?\b", r))
@@ -611,7 +666,7 @@ def json_keys(r, *ws):
 def json_value(r, k, v):
     x = load(r) if isinstance(load(r), list) else [load(r)]
     x = [y[k] if isinstance(y, dict) and k in y else [] for y in x]
-    return bool(x) and all((y if isinstance(y, str) else json.dumps(y)) == v for y in x)
+    return bool(x) and all(y == v if isinstance(y, str) else json.dumps(y) in (v, json.dumps(load(v))) for y in x)
 
 def is_xml(r):
     from xml.etree import ElementTree
