@@ -579,16 +579,6 @@ def test_texts_may_be_alternatives_or_marks(expression: str, passes: str, fails:
         ('paragraph_has(r, "safety")', "## Overview\n\nSafety first.\n\n---\n\nMore safety.", "Safety.\n\nMore."),
         ('word_start(r, "b")', "1. Bright bikes\n2. Big bags", "1. Bright bikes\n2. Old bags"),
         ("number_only(r)", "```\n1 250,5\n```", "12, 15"),
-    ],
-)
-def test_forms(expression: str, passes: str, fails: str) -> None:
-    assert holds(expression, passes, prompt="")
-    assert not holds(expression, fails, prompt="")
-
-
-@pytest.mark.parametrize(
-    ("expression", "passes", "fails"),
-    [
         ("words(r) == 4", "It's well-known, isn't it?", "It is well-known, isn't it?"),
         ("words(r) <= 4", "It's well-known, isn't it?", "It is well-known, isn't it?"),
         ("3 <= words(r) <= 4", "It's well-known, isn't it?", "It is well-known, isn't it?"),
@@ -769,10 +759,11 @@ def test_forms(expression: str, passes: str, fails: str) -> None:
         ("first_person(r) == 0", "It is theirs.", "So we go."),
         ("second_person(r) == 0", "The youth is here.", "Is it yours?"),
         ("is_xml(r)", "```xml\n<a><b/></a>\n```", "<a><b></a>"),
+        ("is_xml(r)", "<a>" * 20_000 + "</a>" * 20_000, "<a>\ud800</a>"),
         ("is_xml(r)", '<?xml version="1.0"?>\n<a x="1">é</a>', "Here it is: <a/>"),
     ],
 )
-def test_latest_forms(expression: str, passes: str, fails: str) -> None:
+def test_forms(expression: str, passes: str, fails: str) -> None:
     assert holds(expression, passes, prompt="")
     assert not holds(expression, fails, prompt="")
 

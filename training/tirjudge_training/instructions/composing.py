@@ -173,7 +173,9 @@ MARKS_OF: Mapping[str, tuple[str, ...]] = {
 }
 """Symbols of some checks."""
 ENDINGS = ("ly", "ing", "ed", "tion", "ness", "s", "er", "ful", "able", "ment", "y", "est")
+"""Letters for instructions on the ends of words."""
 BEGINNINGS = ("un", "re", "pre", "over", "dis", "in", "sh", "th", "st", "mis")
+"""Letters for instructions on the beginnings of words, besides single letters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -673,7 +673,7 @@ def is_xml(r):
     x = re.sub(r"^```\w*\s|```$", "", r.strip()).strip()
     try:
         return "<!ENTITY" not in x and ElementTree.fromstring(x) is not None
-    except ElementTree.ParseError:
+    except (ElementTree.ParseError, ValueError):
         return False
 
 def json_array(r):
