@@ -752,6 +752,8 @@ def test_texts_may_be_alternatives_or_marks(expression: str, passes: str, fails:
         ("blank_between(r)", "So:\n- a\n\n- b", "So:\n\n- a\n- b"),
         ("blank_between(r)", "One\n\nTwo", "One\nTwo"),
         ("nested(r) == 0", "  - a\n  - b", "- a\n  - b"),
+        ("bullets(r) == 0", "One\n\n---\n\nTwo", "One\n- a\n- b"),
+        ("bullets(r) == 2", "- a\n* b", "One\n---\n***\n---"),
         ("abecedarian(r)", "Ann sings\nBob dances\nCy sleeps", "Ann\nCy\nBob"),
         ("abecedarian(r)", "- **A**pples\n- Bread", "- Bread\n- Apples"),
         ("same_ends(r)", "Home is where I call home.", "Home is here."),

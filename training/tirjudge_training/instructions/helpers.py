@@ -87,7 +87,8 @@ def order(r):
     return [re.sub(r"[^\w\s]|_", "", normalize("NFKD", y.lower())).strip() for y in x]
 
 def bullets(r):
-    return len(re.findall(r"(?m)^[ \t]*(?:\*[^*\n]|[-•])", r))
+    x = re.findall(r"(?m)^[ \t]*(?=\*[^*\n]|[-•])(.*)$", r)
+    return len(x) if any(y.strip("-*• \t") for y in x) else 0
 
 def items(r):
     return [x.strip() for x in re.findall(r"(?m)^[ \t]*(?:[-*•+]|\d+[.)])[ \t]+(.*)$", r)]
