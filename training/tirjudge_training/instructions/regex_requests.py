@@ -19,7 +19,7 @@ from tirjudge_training.instructions.notation import Check, parse_checks
 from tirjudge_training.instructions.tool_prompts import PromptWithChecks
 from tirjudge_training.instructions.written import WRITERS, Instruction, lines_of
 
-TRAINING_REGEX_WRITERS = ("abe", "lev", "pam", "xan", "zoe")
+TRAINING_REGEX_WRITERS = ("abby", "abe", "brad", "cody", "lev", "pam", "xan", "zoe")
 
 REGEX_CHECKS = ("is_regex", "matches", "no_match")
 
