@@ -28,7 +28,7 @@ def words(r):
     return either(len(re.findall(r"\w+", r)), sum(bool(re.search(r"\w", y)) for y in x))
 
 def tokens(r):
-    x = r"['’-](?=[^\W_])|(?<=\d)[.,:](?=\d)|[\u0300-\u036f\u0900-\u0963\u0966-\u0eff]"
+    x = r"['’‑-](?=[^\W_])|(?<=\d)[.,:](?=\d)|(?<=\b[A-Za-z])\.(?=[A-Za-z]\b)|[\u0300-\u036f\u0900-\u0963\u0966-\u0eff]"
     return re.findall(rf"[^\W_](?:[^\W_]|{x})*", r)
 
 def unfenced(r):
@@ -61,14 +61,16 @@ def split_lines(r):
     return [x.strip() for x in r.splitlines() if x.strip()]
 
 def lines(r):
-    return len(split_lines(r))
+    return sum(not x.startswith("```") for x in split_lines(r))
 
 def characters(r):
     return len(r.strip())
 
 def rows(r):
     x = [y for y in split_lines(r) if re.search(r"\w|[^\x00-\x7f]", y) and not re.match(r"```|#+ ", y)]
-    return x[1:] if len(x) > 1 and x[0].rstrip("*_ ").endswith(":") else x
+    x = x[1:] if len(x) > 1 and x[0].rstrip("*_ ").endswith(":") else x
+    y = [bool(re.fullmatch(r"([*_]{1,3})[^*_]+\1", z)) for z in x]
+    return x[1:] if len(x) > 2 and y[0] and sum(y) == 1 else x
 
 def outer(r):
     x = re.findall(r"(?m)^([ \t]*)(?:[-*•+]|\d+[.)])[ \t]+(.*)$", r)
@@ -83,18 +85,22 @@ def parts(r):
 
 def order(r):
     from unicodedata import normalize
+    r = re.sub(r"(?m)^.*\n(?=[ \t]*\|[ \t]*:?--)", "", r)
     x = parts(r) if len(parts(r)) > 1 else tokens(r)
     return [re.sub(r"[^\w\s]|_", "", normalize("NFKD", y.lower())).strip() for y in x]
 
 def bullets(r):
     x = re.findall(r"(?m)^[ \t]*(?=\*[^*\n]|[-•])(.*)$", r)
-    return len(x) if any(y.strip("-*• \t") for y in x) else 0
+    return len(x) if any(y.strip("-*• \t") and not re.match(r"\*[^\s*][^*]*\*", y) for y in x) else 0
 
 def items(r):
-    return [x.strip() for x in re.findall(r"(?m)^[ \t]*(?:[-*•+]|\d+[.)])[ \t]+(.*)$", r)]
+    m = r"(?:[-*•+]|\d+[.)])[ \t]"
+    x = re.findall(rf"(?m)^[ \t]*{m}(.*(?:\n(?:[ \t\r]*\n)?[ \t]+(?![ \t]|{m})\S.*)*)", r)
+    x = x or re.findall(r"(?m)^(?:#+[ \t]+)?(?:\*\*|__)?\d+[.)](?:\*\*|__)?[ \t]+(.*)$", r)
+    return [y.strip() for y in x]
 
 def numbered(r):
-    return len(re.findall(r"(?m)^[ \t]*(?:#+[ \t]+)?(?:\*\*|__)?\d+[.)](?:\*\*|__)?\s", r))
+    return len(re.findall(r"(?m)^[ \t]*(?:#+[ \t]+)?(?:\*\*|__)?(?:\(?\d+[.)](?:\*\*|__)?\s|\d+(?:\ufe0f?\u20e3|、))", r))
 
 def placeholders(r):
     return sum("[" in y for x in r.split("\n") for y in x.split("]")[:-1])
@@ -104,19 +110,25 @@ def highlights(r):
     return sum(bool(y.strip("*").strip()) for y in x)
 
 def bold(r):
-    return len(re.findall(r"\*\*[^*\n]+\*\*|__[^_\n]+__", r))
+    r = re.sub(r"(?ms)^[ \t]*```.*?^[ \t]*```|`[^`\n]*`", "", r)
+    r = re.sub(r"(?<![*\w])\*(?![*\s])([^*\n]+)\*(?!\*)", r"\1", r)
+    return len(re.findall(r"\*\*[^*\n]+\*\*|(?<![^\W_]|_)__(?![\s_])[^_\n]+__(?!\w)", r))
 
 def headings(r):
     return len(re.findall(r"(?m)^ {0,3}#{1,6}\s", unfenced(r)))
 
 def hashtags(r):
-    return len(re.findall(r"(?<![\w#])#\w+", r))
+    return len(re.findall(r"(?<![\w#])#(?!\d+\b)\w+", r))
 
 def capitals(r):
-    return sum(x.isupper() for x in re.findall(r"[\w'-]+", r))
+    return sum(x.isupper() for x in re.findall(r"\b(?:[^\W\d_]\.){2,}|[\w'-]+", r))
 
 def emojis(r):
-    return len(re.findall("[\u2600-\u27bf\u2b50\u2b55\U0001f1e6-\U0001f1ff\U0001f300-\U0001faff]", r))
+    x = "(?![\u2605\u2606\u2610\u2612\u2669-\u266f\u2713\u2715\u2717-\u271c\u2722-\u2727\u2729-\u2732\u2756\u275b-\u2760"
+    x += "\u2768-\u2794\u2798-\u27a0\u27a2-\u27af])"
+    x += "[\u231a\u231b\u23e9-\u23f3\u2600-\u27bf\u2b1b\u2b1c\u2b50\u2b55\U0001f300-\U0001faff]"
+    x = rf"(?:[^\w\s]\ufe0f|[ℹ™©Ⓜ]\ufe0f|{x})[\ufe0f\U0001f3fb-\U0001f3ff]*"
+    return len(re.findall(rf"[\U0001f1e6-\U0001f1ff]{{1,2}}|[\d#*]\ufe0f?\u20e3|{x}(?:\u200d{x})*", r))
 
 def links(r):
     return len(re.findall(r"https?://\S+|www\.\S+", r))
@@ -129,7 +141,7 @@ def codeblocks(r):
 
 def tablerows(r):
     x = [y for y in split_lines(r) if y[0] == y[-1] == "|"]
-    rules = sum(set(y) <= set("|-: ") for y in x)
+    rules = sum(set(y) <= set("|-: ") and bool(re.search(r"--|:-|-:|\|-", y)) for y in x)
     return max(0, len(x) - 2 * rules)
 
 def parentheses(r):
@@ -140,8 +152,8 @@ def punctuation(r):
     return len(re.findall(x + r"|(?<=\S)[ \t]+-+(?!\S)|(?<!\w)'(?=[^'\n]+'(?!\w))", r))
 
 def quotes(r):
-    x = r"(?<!\w)['‘](?!\d0s|n['’]|t(?:is|was)\b)(?=(?:[^'‘’\n]|(?<=\w)['’](?=\w))+['’](?!\w))"
-    return len(re.findall(r"[\"“”„«»‹›‚「」『』]|" + x, r, re.I))
+    x = r"(?<!\w)['‘](?!\d0s|n['’]|t(?:is|was|il)\b|cause\b|em\b)(?=(?:[^'‘’\n]|(?<=\w)['’](?=\w))+['’](?!\w))"
+    return len(re.findall(r"[\"“”„«»‹›‚「」『』]", r)) + 2 * len(re.findall(x, r, re.I))
 
 def dashes(r):
     r = re.sub(r"(?m)^[ \t]*\|[-|: \t]+$|^[> \t]*- ", "", r)
@@ -173,7 +185,8 @@ def first_line_characters(r):
     return len(next((x for x in split_lines(r) if not x.startswith("```")), ""))
 
 def first_sentence_words(r):
-    x = [z for y in split_paragraphs(r) for z in split_sentences(y)] or [""]
+    t = re.sub(r"(?m)^(?:#{1,6}[ \t].*|\*\*[^*\n]*[^*\n.!]\*\*:?[ \t\r]*)\n", "\n", r)
+    x = [z for y in split_paragraphs(t) for z in split_sentences(y)] or [""]
     return len(tokens(next((y for y in x if re.search("[.!?…]", y)), x[0])))
 
 def last_line_words(r):
@@ -191,8 +204,9 @@ def italics(r):
     return len(re.findall(x, r))
 
 def blockquotes(r):
-    x = [bool(re.match(r"[ \t]*>[ \t>]*\S", y)) for y in ["", *unfenced(r).splitlines()]]
-    return either(sum(x), sum(b and not a for a, b in zip(x, x[1:])))
+    r = unfenced(r)
+    x = sum(bool(re.match(r"[ \t]*>[ \t>]*\S", y)) for y in r.splitlines())
+    return either(x, min(x, len(re.findall(r"(?m)(?:^[ \t]*>.*\n?)+", r))))
 
 def inline_code(r):
     return len(re.findall(r"(?<!`)`[^`\n]+`(?!`)", unfenced(r)))
@@ -205,11 +219,12 @@ def percents(r):
     return len(re.findall(rf"(?i){x}", r))
 
 def amounts(r):
-    n, c = r"(?<![\d.,])\d[\d.,]*+", r"US\$|C\$|A\$|Rs\.?|[$€£¥₹₩₽₺₴₱₪฿]"
-    k = "USD|EUR|GBP|CHF|JPY|CAD|AUD|INR|ZAR|CNY|SEK|NOK|DKK|PLN|kr|zł|dollars?|euros?|pounds?(?! of\\b)|bucks|cents?|yen|"
+    n, c = r"(?<![\d.,])\d[\d.,]*+", r"US\$|C\$|A\$|KSh|Rs\.?|[$€£¥₹₩₽₺₴₱₪฿]"
+    u = "USD|EUR|GBP|CHF|JPY|CAD|AUD|INR|ZAR|CNY|SEK|NOK|DKK|PLN|HUF|CZK|KES|NZD|SGD|BRL|MXN|TRY"
+    k = u + "|kr|zł|Kč|Ft|forints?|dollars?|euros?|pounds?(?! of\\b)|bucks|cents?|yen|yuan|pesos?|reais|shillings?|quid|"
     k += "rupees?|francs?|rand"
     m = r"(?:[ \u00a0-](?:thousand|million|billion|trillion|Millionen|Milliarden))?[ \u00a0-]?"
-    return len(re.findall(rf"(?i)(?:{c}|\b(?:USD|EUR|GBP|CHF)\b)[ \u00a0]?{n}|{n}{m}(?:[¢$€£¥₹₩₽₺₴₱₪฿]|(?:{k})\b)", r))
+    return len(re.findall(rf"(?i)(?:{c}|\b(?:{u})\b)[ \u00a0]?{n}|{n}{m}(?:[¢$€£¥₹₩₽₺₴₱₪฿元円]|(?:{k})\b)", r))
 
 def clock_times(r):
     n = r"(?<![\d:.])(?:[01]?\d|2[0-4])"
@@ -243,16 +258,24 @@ def ending(r, x):
     return sum(y.lower().endswith(x.lower().strip(" -…")) for y in tokens(r))
 
 def has(r, *ws):
-    return all(w.lower() in r.lower() for w in ws)
+    r = r.lower().replace("’", "'")
+    return all(w.lower().replace("’", "'") in r for w in ws)
 
 def has_any(r, *ws):
-    return any(w.lower() in r.lower() for w in ws)
+    r = r.lower().replace("’", "'")
+    return any(w.lower().replace("’", "'") in r for w in ws)
 
 def lacks(r, *ws):
-    return not any(re.search(r"(?<!\w)" + re.escape(w) + r"(?!\w)", r, re.I) for w in ws)
+    def p(w):
+        a, b = (w[i:][:1].isalnum() and w[i:][:1] < "\u0e00" for i in (0, -1))
+        return r"(?<!\w)" * a + re.escape(w) + r"(?!\w)" * b
+    return not any(re.search(p(w.replace("’", "'")), r.replace("’", "'"), re.I) for w in ws)
 
 def starts(r, *ps):
-    return r.strip().strip('"').lower().startswith(tuple(p.strip().lower() for p in ps))
+    r, ps = r.strip().lower().replace("’", "'"), [p.strip().lower().replace("’", "'") for p in ps]
+    x = r, re.sub(r"\*\*|__", "", r).lstrip("#*_>\"“„«'‘` ")
+    ps = [re.escape(p) + r"(?![^\W\d_])" * (len(p) > 1 and p[-1].isalpha() and p[-1] < "\u0e00") for p in ps]
+    return any(re.match(p, y) for p in ps for y in x)
 
 def ends(r, *ps):
     x = r.strip().strip('"').strip().lower()
@@ -282,10 +305,11 @@ def last_line(r, *ws):
     return line_first(r, -1, *ws)
 
 def own_line(r, *ws):
-    m = "#*_>:.\"'“”`- "
-    x = {y.lower() for y in split_lines(r)}
-    y = {z.strip(m) for z in x}
-    return all(w.strip().lower() in x or w[:1].isalnum() and w.strip(m).lower() in y for w in ws)
+    x = {y.lower().replace("’", "'") for y in split_lines(r)}
+    ws = [w.strip().lower().replace("’", "'") for w in ws]
+    m = "#*_>:.\"'`-[] " + "".join({*re.sub(r"[\w\x00-\x7f]", "", r)})
+    y = {v for z in x for v in (z.strip(m), re.sub(r"^\d+[.)]\W+", "", z.strip(m)))}
+    return all(w in x or w[:1].isalnum() and w.strip(m) in y for w in ws)
 
 def in_order(r, *ws):
     for p in (r"(?m)^(?:[^\w\n]|\d)*", r"(?<![A-Za-z0-9])", ""):
@@ -295,26 +319,45 @@ def in_order(r, *ws):
     return False
 
 def first_sentence(r, w):
-    return any(w.lower() in x.lower() for x in split_sentences(r)[:1])
+    r, w, x = r.replace("’", "'"), w.replace("’", "'"), r"(?i:(?:hi|hello|hey|dear|hallo|hola|bonjour)\b.{0,40}!\W*)"
+    x = [y for y in split_sentences(r) if not re.fullmatch(x, y)][:1] + split_sentences(r)[:1]
+    p = r"(?<![A-Za-z0-9])" * w[:1].isalnum() + re.escape(w) + r"(?:(?:e?s)?(?![A-Za-z0-9]))" * w[-1:].isalnum()
+    return any(re.search(p, y, re.I) for y in x)
 
 def last_sentence(r, w):
-    return any(w.lower() in x.lower() for x in split_sentences(r)[-1:])
+    x = re.split(r"\n\s*\n|\n(?=[ \t]*(?:[-*•+>#]|\d+[.)])\s)|(?m:^#.*\n)", r)
+    x = [z for y in x for z in split_sentences(y)]
+    n = max((i for i, y in enumerate(x) if re.search(r"[.!?…。！？][\"'”’)*_` ]*$", y.rstrip())), default=len(x) - 1)
+    return any(w.lower() in y.lower() for y in x[max(n, 0):])
 
 def line_start(r, p):
-    return bool(split_lines(r)) and all(x.startswith(p) for x in split_lines(r))
+    q = p.strip()
+    x = [y for y in split_lines(r) if y.startswith(q) or not re.match(r"```|#+ ", y)]
+    x = x[1:] if len(x) > 1 and x[0].rstrip("*_ ").endswith(":") else x
+    p = re.escape(q) + (r"(?!\S)" if p[-1:] == " " else r"(?!\w)" * (q[-1:].isalnum() and len(q) > 1))
+    return bool(x) and all(re.match(p, z, re.I) for z in [y if y.startswith(q) else y.lstrip("*_\"'“‘") for y in x])
 
 def line_end(r, p):
-    return bool(split_lines(r)) and all(x.endswith(p) for x in split_lines(r))
+    x = [y for y in split_lines(r) if not re.match(r"```|#+ ", y)]
+    x = x[1:] if len(x) > 1 and x[0].rstrip("*_ ").endswith(":") else x
+    m, p = "*_`\"'”’» ", p.strip().lower()
+    m += ".,;:!?…" * p[-1:].isalnum()
+    return bool(x) and all(y.endswith(p) or y.rstrip(m).endswith(p) for y in map(str.lower, x))
 
 def bullet_start(r, w):
-    x = re.findall(r"(?m)^[ \t]*((?:[-*•+]|\d+[.)])[ \t]+)(.*)$", r)
-    return bool(x) and all(z.strip().strip("*_\"'").lower().startswith(w.lower()) or (y + z).startswith(w) for y, z in x)
+    x = re.findall(r"(?m)^[ \t]*((?:[-*•+]|\d+[.)])[ \t]+)(.*)$", r.replace("’", "'"))
+    w = w.replace("’", "'")
+    p = re.compile(r"(?:\[[ x]\] )?" + re.escape(w) + r"(?![^\W_])" * (len(w) > 1 and w[-1:].isalnum()), re.I)
+    return bool(x) and all(p.match(z.strip().strip("*_\"'“‘")) or (y + z).startswith(w) for y, z in x)
 
 def bullet_end(r, *ws):
-    x = [y.rstrip("*_\"'”’` ") for y in items(r.lower().replace("…", "..."))]
-    ws = [w.lower() for w in ws]
+    r, ws = r.lower().replace("…", "..."), tuple(w.lower().replace("…", "...").rstrip("\ufe0f") for w in ws)
+    m = r"[ \t]*(?:[-*•+]|\d+[.)])[ \t]"
+    r = r if ":" in ws else re.sub(rf"(?m)^{m}.*:[*_ ]*\n(?=[ \t]{m})", "", r)
+    x = [y.rstrip("*_\"'”’`\ufe0f ") for y in items(r)]
     p = tuple(w.rstrip(".!?") or w for w in ws)
-    return bool(x) and all(y.endswith(tuple(ws)) or y.rstrip(".!?*_\"'”’` ").endswith(p) for y in x)
+    x = [(y, y.rstrip(")"), z, z.rstrip(")")) for y in x for z in [y.rstrip(".!?*_\"'”’` ")]]
+    return bool(x) and all(a.endswith(ws) or b.endswith(ws) or c.endswith(p) or d.endswith(p) for a, b, c, d in x)
 
 def said(r, *ws):
     r, ws = r.replace("’", "'"), [w.replace("’", "'") for w in ws]
@@ -323,7 +366,7 @@ def said(r, *ws):
 
 def entries(r):
     m = r"(?:[-*•+]|\d+[.)])[ \t]"
-    return re.findall(rf"(?m)^[ \t]*{m}(.*(?:\n[ \t]+(?![ \t]|{m}).*)*)", r)
+    return re.findall(rf"(?m)^[ \t]*{m}(.*(?:\n(?:[ \t\r]*\n)?[ \t]+(?![ \t\r\n]|{m}).*)*)", r)
 
 def bullet_has(r, *ws):
     return bool(entries(r)) and all(said(x, *ws) for x in entries(r))
@@ -332,12 +375,19 @@ def line_has(r, *ws):
     return bool(rows(r)) and all(said(y, *ws) for y in rows(r))
 
 def sentence_has(r, *ws):
-    return bool(split_sentences(r)) and all(said(x, *ws) for x in split_sentences(r))
+    x = re.sub(r"(?m)^ {0,3}#{1,6}[ \t].*$|^[ \t]*\*\*[^*\n]*[^*\n.!?]\*\*:?[ \t]*$", "", r)
+    x = re.split(r"(?<!,)\n[ \t]*\n|\n(?=[ \t]*(?:[-*•+>]|\d+[.)])[ \t])", x if re.search(r"\w", x) else r)
+    x = [y for y in x if re.search(r"\w", y)]
+    x = x[1:] if len(x) > 1 and x[0].rstrip("*_ \n").endswith(":") else x
+    x = [z for y in x for z in split_sentences(y)]
+    return bool(x) and all(said(y, *ws) for y in x)
 
 def sentence_start(r, *ws):
     p = "|".join(re.escape(w) + r"(?![^\W_])" * (len(w) > 1) for w in ws)
     p = re.compile(rf"[\W\d_]*(?:{p})", re.I)
-    return bool(split_sentences(r)) and all(p.match(x) for x in split_sentences(r))
+    r = re.sub(r"(?m)^(?:#+ .*|[ \t]*\*\*[^*\n.!?]+\*\*:?[ \t]*|[^\n]{1,80}:[ \t]*)\n", "\n", r)
+    x = [z for y in re.split(r"\n\s*\n|\n(?=[ \t]*(?:[-*•+>]|\d+[.)])[ \t])", r) for z in split_sentences(y)]
+    return bool(x) and all(p.match(y) for y in x)
 
 def body(r):
     t = r"(?m)^(?: {0,3}#{1,6}[ \t].*|[ \t]*\*\*[^*\n]+\*\*:?[ \t]*|[ \t]*[\[(][^\[\]()\n]+[\])]:?[ \t]*)$(?=\n[ \t]*\S)"
@@ -347,17 +397,22 @@ def body(r):
     return [y for y in x if not all(re.match(m, z) for z in y.splitlines() if z.strip())] or x
 
 def paragraph_has(r, *ws):
-    return bool(body(r)) and all(said(x, *ws) for x in body(r))
+    g = r"(?i:subject:.*|(?:hi|hello|hey|dear)\b.{0,60}[,:!]|.{1,99}:)"
+    s = r"\S+(?: \S+){0,3},[ \t]*\n\S+(?: \S+){0,4}(?:\n.{1,60}){0,2}(?<![.!?])"
+    x = body(r)
+    x = [y for i, y in enumerate(x, 1) if not re.fullmatch(g if i < len(x) else s, y.strip())] or x
+    return bool(x) and all(said(y, *ws) for y in x)
 
 def first_paragraph(r, *ws):
-    p = re.compile(r"subject: .*|.{1,60}[,:]|(?:hi|hello|hey|dear)\b.{0,40}!", re.I)
+    p = re.compile(r"[*_]*subject\b.*|.{1,60}(?<![.!?…])[*_]*|(?:hi|hello|hey|dear)\b.{0,40}!", re.I)
     x = body(r)
     n = next((i for i, y in enumerate(x[:-1]) if not p.fullmatch(y.strip())), 0)
     return any(said(y, *ws) for y in x[: n + 1])
 
 def last_paragraph(r, *ws):
     x = [y for y in body(r) if not re.fullmatch(r"(?:\s*#\w+)+\s*", y)] or body(r)
-    n = 1 + (len(x) > 1 and bool(re.match(r".{1,40},[ \t]*\n.{1,60}(?:\n.{1,60})?$", x[-1].strip())))
+    n = 1 + (len(x) > 1 and bool(re.match(r".{1,40},[ \t\r]*\n.{1,60}(?:\n.{1,60})?$", x[-1].strip())))
+    n = 3 if len(x) > 2 and re.fullmatch(r".{1,40},", x[-2].strip()) and len(x[-1].strip()) < 80 else n
     return any(said(y, *ws) for y in x[-n:])
 
 def paragraph_start(r, *ws):
@@ -380,9 +435,10 @@ def word_start(r, x):
     return bool(y) and all(z[0].lower() == x.lower() for z in y)
 
 def not_sentence_start(r, *ws):
+    r, ws = r.replace("’", "'"), [w.replace("’", "'") for w in ws]
     p = "|".join(re.escape(w) + r"(?![^\W_])" * w[-1:].isalnum() for w in ws)
     p = re.compile(rf"[\W\d_]*(?:{p})", re.I)
-    x = re.split(r"\n\s*\n|\n(?=[ \t]*(?:[-*•+>#]|\d+[.)]))|(?m:^#.*\n)", r)
+    x = re.split(r"\n\s*\n|\n(?=[ \t]*(?:[-*•+>#]|\d+[.)]))|(?m:^#.*\n)|(?m:^[ \t]*\*\*[^*\n]*[^*\n.!?]\*\*:?[ \t]*\n)", r)
     return not any(p.match(z) for y in x for z in split_sentences(y))
 
 def alternate(r, *ws):
@@ -407,7 +463,8 @@ def bullet_mark(r, w):
     return bool(x) and all(y == w for y in x)
 
 def marked(r, w):
-    return len(re.findall(r"(?m)^[ \t]*" + re.escape(w.strip().rstrip("\ufe0f")) + "\ufe0f?[ \t]", r))
+    w = w.strip().rstrip("\ufe0f")
+    return len(re.findall(rf"(?m)^[ \t]*(?:\*\*)?{re.escape(w)}\ufe0f?(?:\*\*)?[ \t]", r))
 
 def tags(r, *ws):
     ws = [w.strip("</> ") for w in ws]
@@ -418,16 +475,26 @@ def date_format(r, w):
     k = {"dd": r"(?:0[1-9]|[12]\d|3[01])", "mm": r"(?:0[1-9]|1[0-2])", "d": r"\d\d?", "m": r"\d\d?"}
     k |= {"mmm": r"[^\W\d]{3}", "mmmm": r"[^\W\d]{3,9}"}
     p = re.sub(r"([^a-z])", r"\\\1", w.strip(), flags=re.I)
-    p = re.sub(r"(?i)y+|d+|m+", lambda m: k.get(m[0].lower()) or rf"\d{{{len(m[0])}}}", p)
+    z = k, {**k, "dd": "", "mm": ""}
+    p, n = (re.sub(r"(?i)y+|d+|m+", lambda m: y.get(m[0].lower()) or rf"\d{{{len(m[0])}}}", p) for y in z)
     s = "." + re.escape(re.sub(r"[\w\s]", "", w))
-    return bool(re.search(rf"(?<!\d)(?<!\d[{s}]){p}(?![{s}]?\d)", r))
+    x = re.findall(rf"(?<!\d)(?<!\d[{s}]){n}(?![{s}]?\d)", r)
+    y = [bool(re.fullmatch(p, z)) for z in x]
+    return all(y) and bool(y) if re.search(r"\W", w.strip()) and {*"dmy"} <= {*w.lower()} else any(y)
 
 def listed(r):
     x = r"^(?:[→–—»▪◦●]|\[[ xX]\]|\(?(?:[A-Za-z]|[IVXivx]+)[.)])\s+"
-    return [re.sub(x, "", y) for y in items(r) or split_lines(r)]
+    y = [z for z in split_lines(r) if not re.match(r"```|#+ ", z)]
+    y = y[1:] if len(y) > 1 and y[0].rstrip("*_ ").endswith(":") else y
+    return [re.sub(x, "", z) for z in items(r) or y or split_lines(r)]
 
 def items_bold(r):
-    return bool(listed(r)) and all(re.search(r"\*\*[^*\n]+\*\*|__[^_\n]+__|<(?:b|strong)>", x) for x in listed(r))
+    x = re.findall(r"(?m)^([ \t]*)((?:[-*•+]|(?:#+[ \t]+)?(?:\*\*|__)?\d+[.)])[ \t].*)$", r)
+    n = min((len(a.expandtabs(4)) for a, b in x), default=0) + 1
+    x = [b for a, b in x if len(a.expandtabs(4)) <= n]
+    x = [y for y in x if re.match(r"[#*_ \t]*\d", y)] or x
+    b = r"\*\*[^*\n]+\*\*|__[^_\n]+__|<(?:b|strong)>"
+    return any(y and all(re.search(b, z) for z in y) for y in (x, listed(r)))
 
 def items_emoji(r):
     return bool(listed(r)) and all(starts_emoji(x) for x in listed(r))
@@ -478,7 +545,10 @@ def bullets_alike(r):
     return len(x) > 1 and len(set(x)) == 1
 
 def options(r, *ws):
-    return r.strip().strip("\"'*.").lower() in [w.strip(".").lower() for w in ws]
+    m = "\"'“”‘’`*_.! \r\n"
+    x = re.sub(r"```\w*\n|```", "", r).strip(m).lower()
+    ws = [w.strip(m).lower() for w in ws]
+    return x in ws or re.sub(r"^\(?(\w)\)$", r"\1", x) in ws
 
 def unique_words(r):
     x = [y.lower() for y in tokens(r)]
@@ -499,6 +569,9 @@ def abecedarian(r):
 
 def in_numbers(r):
     r = re.sub(r"(?m)^.*\n(?=[ \t]*\|[ \t]*:?--)", "", r.replace("−", "-"))
+    if re.fullmatch(r"\d{1,3}(?:([ ,])\d{1,3}){2,}", r.strip()):
+        return [float(y) for y in re.findall(r"\d+", r)]
+    r = re.sub(r"(?<=\d)(?:\.\.+|…)(?=\d)", " ... ", r)
     r = re.sub(r"\b[A-Z][a-z]{2,8}\.? \d\d?(?:st|nd|rd|th)?,? (\d{4})\b|\b\d\d?\.? [A-Z][a-z]{2,8} (\d{4})\b", r"\1\2", r)
     r = re.sub(r"(?<!\d)(\d\d)\.(\d\d)\.(\d{4})(?!\d)", r"\3\2\1", r)
     r = re.sub(r"(?<!\d)(\d{4})-(\d\d)-(\d\d)(?!\d)", r"\1\2\3", r)
@@ -513,7 +586,13 @@ def in_numbers(r):
         return n
     x = [(y, re.findall(r"(?<![\w.])-?\d++(?:\.\d++)?", y)) for y in outer(r) if not y.endswith(":")]
     x = [y for y in x if y[1]]
+    if len(x) == 1:
+        z = re.findall(r"(?<![\w.])-?\d++(?:\.\d++)?", re.split(r":\s|\bare\b", x[0][0], maxsplit=1)[-1])
+        x = [(x[0][0], z)] if len(z) > 1 else x
     if all(y[0] == "|" and len(z) > 1 for y, z in x) and [float(z[0]) for _, z in x] == list(range(1, len(x) + 1)):
+        x = [(y, z[1:]) for y, z in x]
+    v = [int(z[0]) for y, z in x if len(z) > 1 and re.search(rf"\({z[0]}\)", y) and re.fullmatch(r"(?:1\d|20)\d\d", z[0])]
+    if len(v) == len(x) > 1 and v not in (sorted(v), sorted(v, reverse=True)):
         x = [(y, z[1:]) for y, z in x]
     return [float(v) for y, z in x for v in (z if len(x) == 1 or not re.search(r"[^\W\d]|\|", y) else z[:1])]
 
@@ -526,7 +605,7 @@ def descending(r):
     return len(x) > 1 and x == sorted(x, reverse=True)
 
 def grows(r, n):
-    x = rows(r) if len(rows(r)) > 1 else split_sentences(r)
+    x = rows(r) if len(rows(r)) > 1 else [z for y in rows(r) for z in split_sentences(y)]
     x = [[len(tokens(y)) * n for y in x], [len(y) * n for y in x]]
     return any(len(y) > 1 and all(a < b for a, b in zip(y, y[1:])) for y in x)
 
@@ -568,7 +647,7 @@ def enclosed(r, a, b):
     return len(x) > len(a + b) and x.startswith(a) and x.endswith(b) and one
 
 def case_style(r, w):
-    x = {"snake_case": r"[a-z][a-z\d]*(?:_[a-z\d]+)*", "kebab-case": r"[a-z][a-z\d]*(?:-[a-z\d]+)*"}
+    x = {"snake_case": r"[a-z\d]+(?:_[a-z\d]+)*", "kebab-case": r"[a-z\d]+(?:-[a-z\d]+)*"}
     x |= {"camelCase": r"[a-z][a-z\d]*(?:[A-Z][a-z\d]*)*", "PascalCase": r"(?:[A-Z][a-z\d]*)+"}
     x |= {"SCREAMING_SNAKE_CASE": r"[A-Z][A-Z\d]*(?:_[A-Z\d]+)*"}
     y = re.sub(r"(?m)^[ \t]*(?:[-*•+]|\d+[.)]|```\w*)(?:[ \t]+|$)", "", r)
@@ -576,31 +655,50 @@ def case_style(r, w):
     return bool(y) and all(re.fullmatch(x[w], re.sub(r"\.[a-z\d]{1,4}$", "", z)) for z in y)
 
 def first_person(r):
-    r = re.sub(r"`[^`\n]*`", "", unfenced(r))
-    i = r"(?<![\w.])(?<!\w['’])(?<!War )(?<!Type )(?<!Phase )(?<!Part )(?<!Chapter )"
+    x = "War|Type|Phase|Part|Chapter|Article|Section|Stage|Class|Volume|Act|Level|Elizabeth|Charles|James|Henry|Napoleon|"
+    x += "Francis|Nicholas|Peter|Wilhelm|William|George|Edward|Catherine"
+    r = re.sub(rf"\b(?:{x}) I(?![\w'’])|`[^`\n]*`", "", unfenced(r))
+    i = r"(?<![\w.])(?<!\w['’])"
     i += ("[Ii]" if r.islower() else "I") + r"(?![\w.)/-])"
     m = r"\b(?:[Mm](?:e|y|yself)|[Ww]e|[Uu]s|[Oo]ur(?:s|selves)?|(?<!coal )(?<!gold )[Mm]ine)\b"
     m += r"|\b(?:ME|MY|WE|OURS?)\b" * r.isupper()
     return len(re.findall(f"{i}|{m}", r))
 
 def second_person(r):
-    return len(re.findall(r"(?i)\byou(?:r|rs|rself|rselves)?\b", r))
+    return len(re.findall(r"(?i)\byou(?:r|rs|rself|rselves)?\b", re.sub(r"(?i)\[(?:insert )?your? [^\[\]\n]*\]", "", r)))
 
 def acrostic(r, w):
-    x = "".join(re.sub(r"[\W\d_]+", "", y)[:1] for y in split_lines(r))
-    return x.lower() == re.sub(r"\W", "", w).lower()
+    w, y = re.sub(r"\W", "", w).lower(), r.strip().splitlines()
+    x = [(y, re.sub(r"[\W\d_]+", "", y).lower()) for y in split_lines(r)]
+    x = [z for z in x if z[1]]
+    t = re.compile(r"#+ .*|(\*{1,3}|_)[^*]+\1|[^:]*:[*_]*")
+    n = next((i for i, z in enumerate(x) if z[1] != w and not t.fullmatch(z[0])), 2)
+    b = "".join(z[1][0] for z in x)
+    b = [b[i:] for i in range(min(n, 2) + 1)]
+    return w in b or len(y) > 2 and not y[-2].strip() and w in [z[:-1] for z in b]
 
 def sentence_words(r):
-    return [len(tokens(x)) for x in split_sentences(r)]
+    x = re.sub(r"(?m)^ {0,3}#{1,6}[ \t].*$|^[ \t]*\*\*[^*\n]*[^*\n.!?]\*\*:?[ \t]*$", "", r)
+    x = re.split(r"(?<!,)\n[ \t]*\n|\n(?=[ \t]*(?:[-*•+>]|\d+[.)])[ \t])", x if re.search(r"\w", x) else r)
+    x = [re.sub(r"^\s*\d+[.)]\s", "", y) for y in x if re.search(r"\w", y)]
+    x = x[1:] if len(x) > 1 and x[0].rstrip("*_ \n").endswith(":") else x
+    return [len(tokens(z)) for y in x for z in split_sentences(y)] or [0]
 
 def paragraph_sentences(r):
-    return [sentences(x) for x in split_paragraphs(r)]
+    t = r"[ \t]*(?:#{1,6}[ \t].*|\*\*[^*\n]*[^*\n.!]\*\*:?|[^\n]{1,40},(?:[ \t\r]*\n.{1,60})?)[ \t\r]*"
+    r = re.sub(r"(?m)^(?:#{1,6}[ \t].*|\*\*[^*\n]*[^*\n.!]\*\*:?[ \t\r]*)\n(?=[ \t]*\S)", "", r)
+    x = [sentences(y) for y in split_paragraphs(r) if not re.fullmatch(t, y.strip())]
+    return [y for y in x if y] or [0]
 
 def word_letters(r):
-    return [sum(y.isalpha() for y in x) for x in tokens(r)]
+    return [n for y in tokens(r) if (n := sum(map(str.isalpha, y)))] or [0]
 
 def line_words(r):
-    return [len(tokens(x)) for x in split_lines(r)]
+    x = [y for y in split_lines(r) if re.search(r"\w", y) and not re.match(r"```|#+ ", y)]
+    x = x[1:] if len(x) > 1 and x[0].rstrip("*_ ").endswith(":") else x
+    y = [bool(re.fullmatch(r"([*_]{1,3})[^*_]+\1", z)) for z in x]
+    x = x[1:] if len(x) > 2 and y[0] and sum(y) == 1 else x
+    return [len(tokens(re.sub(r"^\d+[.)]\s", "", z))) for z in x] or [0]
 
 def line_characters(r):
     return [len(x) for x in split_lines(r)]
@@ -609,18 +707,29 @@ def bullet_words(r):
     return [len(tokens(x)) for x in items(r)]
 
 def paragraph_words(r):
-    return [len(tokens(x)) for x in body(r)] or [0]
+    g = r"(?i:subject:.*|(?:hi|hello|hey|dear)\b.{0,60}[,:!]|.{1,99}:)"
+    s = r"\S+(?: \S+){0,3},[ \t]*\n\S+(?: \S+){0,4}(?:\n.{1,60}){0,2}(?<![.!?])"
+    x = body(r)
+    x = [y for i, y in enumerate(x, 1) if not re.fullmatch(g if i < len(x) else s, y.strip())] or x
+    return [len(tokens(y)) for y in x] or [0]
 
 def paragraph_lines(r):
-    return [len(split_lines(x)) for x in body(r)] or [0]
+    r = re.sub(r"(?im)^(?:verse|chorus|bridge|stanza|refrain|strophe)\b.{0,12}\n", "\n", r)
+    x = body(r)
+    c = r"(?i).*\b(?:hope|enjoy|let me know|would you like|feel free)\b.*"
+    x = x[:-1] if len(x) > 2 and re.fullmatch(c, x[-1].strip()) else x
+    x = [len(split_lines(y)) for y in x]
+    return (x[1:] if len(x) > 2 and x[0] == 1 < min(x[1:]) else x) or [0]
 
 def bullet_sentences(r):
     x = [[z for z in y.split("\n") if not re.match(r"\s*\*\*[^*]*\*\*:?\s*$", z)] for y in entries(r) or split_lines(r)]
-    return [sum(sentences(z) for z in y) for y in x] or [0]
+    x = [sum(sentences(z) for z in y) for y in x]
+    return [y for y in x if y] or [0]
 
 def heading_words(r):
-    x = re.findall(r"(?m)^ {0,3}#{1,6}[ \t]+(?:\d+[.)][ \t]+)?(.*)", unfenced(r))
-    x = x or re.findall(r"(?m)^[ \t]*\*\*([^*\n]*[^*\n.!?])\*\*:?[ \t]*$", r)
+    n = r"(?:\*\*)?(?:\d+(?:[.)]|(?:\.\d+)+[.)]?)[ \t]+)?"
+    x = re.findall(rf"(?m)^ {{0,3}}#{{1,6}}[ \t]+{n}(.*)", unfenced(r))
+    x = x or re.findall(r"(?m)^[ \t]*\*\*(?:\d+[.)][ \t]+)?([^*\n]*[^*\n.!])\*\*:?[ \t\r]*$", r)
     return [len(tokens(y)) for y in x] or [0]
 
 def list_items(r):
@@ -645,11 +754,13 @@ def lower(r):
     return r.islower()
 
 def capitalized(r):
-    x = re.search(r"[^\W\d_]", r)
+    x = re.search(r"[^\W\d_]", re.sub(r"^\[[xX]\]", "", r))
     return x is None or x[0].isupper()
 
 def title_case(r):
-    return all(x[0].isupper() or not x[0].isalpha() for x in tokens(r))
+    w = r"(?i)\b(?:every|each|all)\W+(?!main|major|important)(?:\w+\W+){0,2}words?\b|\bword.{1,30}capital|\blower"
+    m = "" if re.search(w, prompt) else "a an the and but or nor for so yet of in on at to by from with as into over via per"
+    return all(x[0].isupper() or not x[0].isalpha() or i and x in m.split() for i, x in enumerate(tokens(r)))
 
 def load(r):
     x = re.sub(r"^\s*```(?:json)?|```\s*$", "", r.strip(), flags=re.I)
@@ -662,7 +773,9 @@ def is_json(r):
     return load(r) is not None
 
 def json_keys(r, *ws):
-    return isinstance(load(r), dict) and all(w in load(r) for w in ws)
+    x = load(r)
+    x = x if isinstance(x, list) and re.search(r"(?i)array|list|each|every|all|objects", prompt) else [x]
+    return bool(x) and all(isinstance(y, dict) and all(w in y for w in ws) for y in x)
 
 def json_value(r, k, v):
     x = load(r) if isinstance(load(r), list) else [load(r)]
@@ -682,17 +795,19 @@ def json_array(r):
 
 def csv(r, n):
     from csv import reader
-    x = re.sub(r"^\s*```\w*|```\s*$", "", r.strip()).strip().splitlines()
-    return bool(x) and all(len(y) == n for y in reader(x))
+    x = re.findall(r"(?ms)^```\w*[ \t\r]*\n(.*?)^```", r)
+    x = (x[0] if len(x) == 1 else r).strip().splitlines()
+    d = next((z for z in ";\t" if x and x[0].count(z) == n - 1 > 0), ",")
+    return bool(x) and all(len(y) == n for y in reader(x, delimiter=d, skipinitialspace=d != "\t"))
 
 def table(r):
-    return any(set(x) <= set("|-: ") and "--" in x and "|" in x for x in split_lines(r))
+    return any(set(x) <= set("|-: \t") and "-" in x and "|" in x for x in split_lines(r))
 
 def code(r):
     return codeblocks(r) > 0
 
 def code_only(r):
-    return bool(re.fullmatch(r"```[^`]*```", r.strip()))
+    return bool(re.fullmatch(r"(?s)```(?:(?!```).)*```", r.strip()))
 
 def title(r):
     x = [y[y.find("<<") + 2 : y.rfind(">>")] for y in r.split("\n") if "<<" in y and y.find("<<") + 2 < y.rfind(">>")]
@@ -720,13 +835,17 @@ def repeats(r, prompt):
     return False
 
 def ends_question(r):
-    return r.strip().rstrip("\"'”*)").endswith("?")
+    x = re.sub("[\u2600-\u27bf\u2b50\u2b55\ufe0f\u200d\U0001f1e6-\U0001faff]", " ", r).split()
+    while x and re.fullmatch(r"#\w+|[^\w.!?…。！？؟]+", x[-1]):
+        x.pop()
+    return bool(x) and x[-1].rstrip("\"'”’»」*_`)!").endswith(("?", "？", "؟"))
 
 def ends_period(r):
-    return r.strip().rstrip("\"'”*)").endswith(".")
+    return r.strip().rstrip("\"'“”‘’»」)]*_` \u00a0\r\n").endswith((".", "。", "।"))
 
 def number_only(r):
-    x = re.sub(r"^```\w*\s|```$", "", r.strip()).strip(" \r\n*_`$€£¥₹%.~")
+    x = re.sub(r"^```\w*\s|```$", "", r.strip()).strip(" \r\n*_`$€£¥₹%.~≈")
+    x = re.sub(r"^\\[(\[]\s*|\s*\\[)\]]$|^\\boxed\{|\}$", "", x)
     n = r"(?:\d{1,3}(?:[ .'\u00a0\u202f]\d{3})+|\d+(?:(?:,\d{2,3})*,\d{3})?)(?:[.,]\d+)?"
     return bool(re.fullmatch(rf"[-−+]?[$€£¥₹]?{n}(?:e[-+]?\d+|/\d+)?", x, re.I))
 
@@ -737,11 +856,12 @@ def has_email(r):
     return bool(re.search(r"\w@[\w-]+\.\w", r))
 
 def iso_date(r):
-    return bool(re.search(r"(?<!\d)\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])(?!\d)", r))
+    return bool(re.search(r"(?<!\d)\d{4}[-‑](?:0[1-9]|1[0-2])[-‑](?:0[1-9]|[12]\d|3[01])(?!\d)", r))
 
 def contractions(r):
-    x = re.findall(r"(?i)(?:n['’]t|\w['’](?:re|ve|ll|m|d))\b", r)
-    return len(x) + len(re.findall(r"(?i)\b(?:it|that|he|she|what|there|here|who|let)['’]s\b", r))
+    x = re.findall(r"(?i)(?:n['’]t|\w['’](?:re|ve|ll|m|d))\b|(?<!\w)['’]t(?:is|was)\b|\by['’]all\b", r)
+    s = "it|that|this|he|she|what|there|here|who|how|where|when|why|let"
+    return len(x) + len(re.findall(rf"(?i)\b(?:{s})['’]s\b", r))
 
 def digits(r):
     r = re.sub(r"(?<=\d)[, \u00a0\u202f](?=\d{3}(?!\d))", "", r)
@@ -813,25 +933,27 @@ def no_match(r, *x):
     return is_regex(r, *x) and not any(regex(r).fullmatch(y) for y in x)
 
 def one_line(r):
-    return "\n" not in r.strip()
+    return "\n" not in re.sub(r"^```\w*\n|\n```$", "", r.strip())
 
 def blank_lines(r):
     return sum(not x.strip() for x in r.strip().split("\n"))
 
 def markdown(r):
-    return len(re.findall(r"(?m)^[ \t]*(?:#{1,6} |[-*+] |\d+\. |\|)|\*\*|__|```|\]\(", r))
+    x = r"(?m)^[ \t]*(?:#{1,6} |[-*+] |\d+\. |\||> ?\w)|\*\*(?!\w)|(?<!\w)\*\*|(?<!_)__(?=[^\W_])|```|`[^`\n]+`|\]\(|~~"
+    x += r"|(?<![\w*\\])\*(?![\s*])[^*\n]+(?<![\s\\])\*(?![\w*])|(?<![\w\\])_(?![\s_])[^_\n]+(?<!\s)_(?!\w)"
+    return len(re.findall(x, r))
 """
 
 _LANGUAGES = {
-    "German": "der die und das ist nicht ein eine ich mit auf für den von zu sich auch dem des sind",
-    "French": "le la les et des est une dans pour que qui pas sur avec ce vous nous au du il",
-    "Spanish": "el la los las y de que en un una es por con para no se su del como más",
-    "Italian": "il la che di e un una per non è sono con del della le gli si come più anche",
+    "German": "der die und das ist nicht ein eine ich mit auf für den von zu sich auch dem des sind es wir sie er im so",
+    "French": "le la les et des est une dans pour que qui pas sur avec ce vous nous au du il a à je de en",
+    "Spanish": "el la los las y de que en un una es por con para no se su del como más a me lo",
+    "Italian": "il la che di e un una per non è sono con del della le gli si come più anche a ma i ho",
     "Portuguese": "o a os as e de que um uma em para com não se do da no na por mais",
     "Dutch": "de het een en van is dat niet ik je op te met voor zijn er aan ook als maar",
-    "Swedish": "och att det som en ett är på för med inte jag av till den har de om så vi",
-    "Danish": "og at det som en et er på for med ikke jeg af til den har de om så vi",
-    "Norwegian": "og å det som en et er på for med ikke jeg av til den har de om så vi",
+    "Swedish": "i och att det som en ett är på för med inte jag av till den har de om så vi",
+    "Danish": "i og at det som en et er på for med ikke jeg af til den har de om så vi",
+    "Norwegian": "i at og å det som en et er på for med ikke jeg av til den har de om så vi",
     "Finnish": "ja on ei se että hän oli mutta kun niin myös ovat tai joka sen olla mitä minä kuin jos",
     "Polish": "i w na nie się z do jest to że jak po co ale od za tak dla są przez",
     "Czech": "a v na se je že to s z do jako ale pro by jsem jsou si ve byl také",
@@ -841,7 +963,8 @@ _LANGUAGES = {
     "Indonesian": "yang dan di ini itu dengan untuk tidak dari dalam akan pada saya ke karena ada bisa adalah mereka kita",
     "Vietnamese": "và là của có không cho một các được với này những trong để người đã khi tôi về thì",
     "Swahili": "na ya wa kwa ni katika la za kuwa hii hiyo kama cha yake watu sana lakini pia huu vya",
-    "English": "the and of to in is that it for you with on are this be as have not was they",
+    "English": "the and of to in is that it for you with on are this be as have not was they i a do no we my so can at or by "
+    "from will your",
 }
 _SCRIPTS = {
     "Russian": "\u0400-\u04ff", "Ukrainian": "\u0400-\u04ff", "Bulgarian": "\u0400-\u04ff", "Greek": "\u0370-\u03ff",
@@ -861,6 +984,9 @@ def language(r, name):
         if len(checks.__code__.co_names) == 1:
             raise LookupError(name + " is no language that this function knows")
         return True
+    y = re.sub(r"(?ms)^[ \\t]*```.*?^[ \\t]*```|`[^`\\n]*`", "", r)
+    r = y if re.search(r"[^\\W\\d_]", y) else r
+    r = re.sub(r"[A-Za-z]+", "a", r) if name in ("Chinese", "Korean") else r
     x = re.sub(r"[\\W\\d_]", "", r)
     if not x:
         return False
