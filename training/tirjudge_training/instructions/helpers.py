@@ -95,12 +95,14 @@ def bullets(r):
 
 def items(r):
     m = r"(?:[-*•+]|\d+[.)])[ \t]"
-    x = re.findall(rf"(?m)^[ \t]*{m}(.*(?:\n(?:[ \t\r]*\n)?[ \t]+(?![ \t]|{m})\S.*)*)", r)
+    n = rf"(?![ \t]|{m}|```|\(?[A-Za-z][.)][ \t]|[◦○▪–][ \t])"
+    x = re.findall(rf"(?m)^[ \t]*{m}(.*(?:\n(?:[ \t\r]*\n)?[ \t]+{n}\S.*)*)", r)
     x = x or re.findall(r"(?m)^(?:#+[ \t]+)?(?:\*\*|__)?\d+[.)](?:\*\*|__)?[ \t]+(.*)$", r)
     return [y.strip() for y in x]
 
 def numbered(r):
-    return len(re.findall(r"(?m)^[ \t]*(?:#+[ \t]+)?(?:\*\*|__)?(?:\(?\d+[.)](?:\*\*|__)?\s|\d+(?:\ufe0f?\u20e3|、))", r))
+    x = r"(?:\d+[.)]|\(\d{1,2}\))(?:\*\*|__)?\s|\d+(?:\ufe0f?\u20e3|、)"
+    return len(re.findall(rf"(?m)^[ \t]*(?:#+[ \t]+)?(?:\*\*|__)?(?:{x})", r))
 
 def placeholders(r):
     return sum("[" in y for x in r.split("\n") for y in x.split("]")[:-1])
@@ -110,7 +112,7 @@ def highlights(r):
     return sum(bool(y.strip("*").strip()) for y in x)
 
 def bold(r):
-    r = re.sub(r"(?ms)^[ \t]*```.*?^[ \t]*```|`[^`\n]*`", "", r)
+    r = re.sub(r"(?ms)^[ \t]*```.*?^[ \t]*```|`[^`\n]*`", "`", r)
     r = re.sub(r"(?<![*\w])\*(?![*\s])([^*\n]+)\*(?!\*)", r"\1", r)
     return len(re.findall(r"\*\*[^*\n]+\*\*|(?<![^\W_]|_)__(?![\s_])[^_\n]+__(?!\w)", r))
 
@@ -185,7 +187,7 @@ def first_line_characters(r):
     return len(next((x for x in split_lines(r) if not x.startswith("```")), ""))
 
 def first_sentence_words(r):
-    t = re.sub(r"(?m)^(?:#{1,6}[ \t].*|\*\*[^*\n]*[^*\n.!]\*\*:?[ \t\r]*)\n", "\n", r)
+    t = re.sub(r"(?m)^(?:#{1,6}[ \t].*|\*\*[^*\n]*[^*\n.!?]\*\*:?[ \t\r]*)\n(?=\s*\S)", "\n", r)
     x = [z for y in split_paragraphs(t) for z in split_sentences(y)] or [""]
     return len(tokens(next((y for y in x if re.search("[.!?…]", y)), x[0])))
 
@@ -220,9 +222,9 @@ def percents(r):
 
 def amounts(r):
     n, c = r"(?<![\d.,])\d[\d.,]*+", r"US\$|C\$|A\$|KSh|Rs\.?|[$€£¥₹₩₽₺₴₱₪฿]"
-    u = "USD|EUR|GBP|CHF|JPY|CAD|AUD|INR|ZAR|CNY|SEK|NOK|DKK|PLN|HUF|CZK|KES|NZD|SGD|BRL|MXN|TRY"
-    k = u + "|kr|zł|Kč|Ft|forints?|dollars?|euros?|pounds?(?! of\\b)|bucks|cents?|yen|yuan|pesos?|reais|shillings?|quid|"
-    k += "rupees?|francs?|rand"
+    u = "USD|EUR|GBP|CHF|JPY|CAD|AUD|INR|ZAR|CNY|SEK|NOK|DKK|PLN|HUF|CZK|KES|NZD|SGD|BRL|MXN|(?-i:TRY)"
+    k = u + "|kr|zł|Kč|(?-i:Ft)|forints?|dollars?|euros?|pounds?(?! of\\b)|bucks|cents?|yen|yuan|pesos?|reais|shillings?|"
+    k += "quid|rupees?|francs?|rand"
     m = r"(?:[ \u00a0-](?:thousand|million|billion|trillion|Millionen|Milliarden))?[ \u00a0-]?"
     return len(re.findall(rf"(?i)(?:{c}|\b(?:{u})\b)[ \u00a0]?{n}|{n}{m}(?:[¢$€£¥₹₩₽₺₴₱₪฿元円]|(?:{k})\b)", r))
 
@@ -326,15 +328,17 @@ def first_sentence(r, w):
 
 def last_sentence(r, w):
     x = re.split(r"\n\s*\n|\n(?=[ \t]*(?:[-*•+>#]|\d+[.)])\s)|(?m:^#.*\n)", r)
-    x = [z for y in x for z in split_sentences(y)]
-    n = max((i for i, y in enumerate(x) if re.search(r"[.!?…。！？][\"'”’)*_` ]*$", y.rstrip())), default=len(x) - 1)
-    return any(w.lower() in y.lower() for y in x[max(n, 0):])
+    x = [(i, z) for i, y in enumerate(x) for z in split_sentences(y)]
+    n = max((i for i, (_, y) in enumerate(x) if re.search(r"[.!?…。！？][\"'”’)*_` ]*$", y.rstrip())), default=len(x) - 1)
+    n = max((i for i, (k, _) in enumerate(x) if k == x[n][0]), default=0)
+    return any(w.lower() in y.lower() for _, y in x[n:])
 
 def line_start(r, p):
     q = p.strip()
     x = [y for y in split_lines(r) if y.startswith(q) or not re.match(r"```|#+ ", y)]
     x = x[1:] if len(x) > 1 and x[0].rstrip("*_ ").endswith(":") else x
-    p = re.escape(q) + (r"(?!\S)" if p[-1:] == " " else r"(?!\w)" * (q[-1:].isalnum() and len(q) > 1))
+    b = r"(?![^\W\d_])" * (q[-1:].isalpha() and q[-1:] < "\u0e00" and len(q) > 1)
+    p = re.escape(q) + (r"(?!\S)" if p[-1:] == " " else b)
     return bool(x) and all(re.match(p, z, re.I) for z in [y if y.startswith(q) else y.lstrip("*_\"'“‘") for y in x])
 
 def line_end(r, p):
@@ -347,7 +351,8 @@ def line_end(r, p):
 def bullet_start(r, w):
     x = re.findall(r"(?m)^[ \t]*((?:[-*•+]|\d+[.)])[ \t]+)(.*)$", r.replace("’", "'"))
     w = w.replace("’", "'")
-    p = re.compile(r"(?:\[[ x]\] )?" + re.escape(w) + r"(?![^\W_])" * (len(w) > 1 and w[-1:].isalnum()), re.I)
+    b = r"(?![^\W\d_])" * (len(w) > 1 and w[-1:].isalpha() and w[-1:] < "\u0e00")
+    p = re.compile(r"(?:\[[ x]\] )?" + re.escape(w) + b, re.I)
     return bool(x) and all(p.match(z.strip().strip("*_\"'“‘")) or (y + z).startswith(w) for y, z in x)
 
 def bullet_end(r, *ws):
@@ -375,10 +380,12 @@ def line_has(r, *ws):
     return bool(rows(r)) and all(said(y, *ws) for y in rows(r))
 
 def sentence_has(r, *ws):
+    t = r"\s*(?![-*•+>]|\d+[.)])[^\n]{1,60}(?<![.!?…,:])\s*"
     x = re.sub(r"(?m)^ {0,3}#{1,6}[ \t].*$|^[ \t]*\*\*[^*\n]*[^*\n.!?]\*\*:?[ \t]*$", "", r)
     x = re.split(r"(?<!,)\n[ \t]*\n|\n(?=[ \t]*(?:[-*•+>]|\d+[.)])[ \t])", x if re.search(r"\w", x) else r)
     x = [y for y in x if re.search(r"\w", y)]
-    x = x[1:] if len(x) > 1 and x[0].rstrip("*_ \n").endswith(":") else x
+    if len(x) > 1 and (x[0].rstrip("*_ \n").endswith(":") or re.fullmatch(t, x[0]) and re.search("[.!?…]", x[1])):
+        x = x[1:]
     x = [z for y in x for z in split_sentences(y)]
     return bool(x) and all(said(y, *ws) for y in x)
 
@@ -657,7 +664,8 @@ def case_style(r, w):
 def first_person(r):
     x = "War|Type|Phase|Part|Chapter|Article|Section|Stage|Class|Volume|Act|Level|Elizabeth|Charles|James|Henry|Napoleon|"
     x += "Francis|Nicholas|Peter|Wilhelm|William|George|Edward|Catherine"
-    r = re.sub(rf"\b(?:{x}) I(?![\w'’])|`[^`\n]*`", "", unfenced(r))
+    y = "am|have|had|will|would|could|can|went|felt|saw|found|knew|think|love|want|got|made|met|did"
+    r = re.sub(rf"\b(?:{x}) I(?![\w'’]| (?:{y})\b)|`[^`\n]*`", "", unfenced(r))
     i = r"(?<![\w.])(?<!\w['’])"
     i += ("[Ii]" if r.islower() else "I") + r"(?![\w.)/-])"
     m = r"\b(?:[Mm](?:e|y|yself)|[Ww]e|[Uu]s|[Oo]ur(?:s|selves)?|(?<!coal )(?<!gold )[Mm]ine)\b"
@@ -665,7 +673,8 @@ def first_person(r):
     return len(re.findall(f"{i}|{m}", r))
 
 def second_person(r):
-    return len(re.findall(r"(?i)\byou(?:r|rs|rself|rselves)?\b", re.sub(r"(?i)\[(?:insert )?your? [^\[\]\n]*\]", "", r)))
+    r = re.sub(r"(?i)\[(?:insert )?your? [^\[\]\n]*\](?!\()", "", r)
+    return len(re.findall(r"(?i)\byou(?:r|rs|rself|rselves)?\b", r))
 
 def acrostic(r, w):
     w, y = re.sub(r"\W", "", w).lower(), r.strip().splitlines()
@@ -678,17 +687,19 @@ def acrostic(r, w):
     return w in b or len(y) > 2 and not y[-2].strip() and w in [z[:-1] for z in b]
 
 def sentence_words(r):
+    t = r"\s*(?![-*•+>]|\d+[.)])[^\n]{1,60}(?<![.!?…,:])\s*"
     x = re.sub(r"(?m)^ {0,3}#{1,6}[ \t].*$|^[ \t]*\*\*[^*\n]*[^*\n.!?]\*\*:?[ \t]*$", "", r)
     x = re.split(r"(?<!,)\n[ \t]*\n|\n(?=[ \t]*(?:[-*•+>]|\d+[.)])[ \t])", x if re.search(r"\w", x) else r)
-    x = [re.sub(r"^\s*\d+[.)]\s", "", y) for y in x if re.search(r"\w", y)]
-    x = x[1:] if len(x) > 1 and x[0].rstrip("*_ \n").endswith(":") else x
-    return [len(tokens(z)) for y in x for z in split_sentences(y)] or [0]
+    x = [y for y in x if re.search(r"\w", y)]
+    if len(x) > 1 and (x[0].rstrip("*_ \n").endswith(":") or re.fullmatch(t, x[0]) and re.search("[.!?…]", x[1])):
+        x = x[1:]
+    return [len(tokens(z)) for y in x for z in split_sentences(re.sub(r"^\s*\d+[.)]\s", "", y))] or [0]
 
 def paragraph_sentences(r):
-    t = r"[ \t]*(?:#{1,6}[ \t].*|\*\*[^*\n]*[^*\n.!]\*\*:?|[^\n]{1,40},(?:[ \t\r]*\n.{1,60})?)[ \t\r]*"
+    t = r"[ \t]*(?:#{1,6}[ \t].*|\*\*[^*\n]*[^*\n.!]\*\*:?|[^\n]{1,40},(?:[ \t\r]*\n.{1,60}(?<![.!?…]))?)[ \t\r]*"
     r = re.sub(r"(?m)^(?:#{1,6}[ \t].*|\*\*[^*\n]*[^*\n.!]\*\*:?[ \t\r]*)\n(?=[ \t]*\S)", "", r)
-    x = [sentences(y) for y in split_paragraphs(r) if not re.fullmatch(t, y.strip())]
-    return [y for y in x if y] or [0]
+    x = [y for y in split_paragraphs(r) if not re.fullmatch(t, y.strip())] or split_paragraphs(r)
+    return [sentences(y) for y in x if sentences(y)] or [0]
 
 def word_letters(r):
     return [n for y in tokens(r) if (n := sum(map(str.isalpha, y)))] or [0]
@@ -714,7 +725,8 @@ def paragraph_words(r):
     return [len(tokens(y)) for y in x] or [0]
 
 def paragraph_lines(r):
-    r = re.sub(r"(?im)^(?:verse|chorus|bridge|stanza|refrain|strophe)\b.{0,12}\n", "\n", r)
+    x = r"(?:verse|chorus|bridge|stanza|refrain|strophe)\b[ \t]*(?:\d+|[ivx]+|one|two|three|four|final)?[:.*_ \t\r]*\n"
+    r = re.sub(f"(?im)^{x}", "\n", r)
     x = body(r)
     c = r"(?i).*\b(?:hope|enjoy|let me know|would you like|feel free)\b.*"
     x = x[:-1] if len(x) > 2 and re.fullmatch(c, x[-1].strip()) else x
@@ -758,7 +770,7 @@ def capitalized(r):
     return x is None or x[0].isupper()
 
 def title_case(r):
-    w = r"(?i)\b(?:every|each|all)\W+(?!main|major|important)(?:\w+\W+){0,2}words?\b|\bword.{1,30}capital|\blower"
+    w = r"(?i)\b(?:every|each|all)\W+(?!main|major|important)(?:\w+\W+){0,3}words?\b|\bword.{1,30}capital|\blower"
     m = "" if re.search(w, prompt) else "a an the and but or nor for so yet of in on at to by from with as into over via per"
     return all(x[0].isupper() or not x[0].isalpha() or i and x in m.split() for i, x in enumerate(tokens(r)))
 
@@ -774,7 +786,7 @@ def is_json(r):
 
 def json_keys(r, *ws):
     x = load(r)
-    x = x if isinstance(x, list) and re.search(r"(?i)array|list|each|every|all|objects", prompt) else [x]
+    x = x if isinstance(x, list) and re.search(r"(?i)\b(?:arrays?|lists?|each|every|all|objects)\b", prompt) else [x]
     return bool(x) and all(isinstance(y, dict) and all(w in y for w in ws) for y in x)
 
 def json_value(r, k, v):
@@ -795,7 +807,7 @@ def json_array(r):
 
 def csv(r, n):
     from csv import reader
-    x = re.findall(r"(?ms)^```\w*[ \t\r]*\n(.*?)^```", r)
+    x = re.findall(r"(?ms)^```\w*[ \t\r]*\n(.*?)(?:^```|\Z)", r)
     x = (x[0] if len(x) == 1 else r).strip().splitlines()
     d = next((z for z in ";\t" if x and x[0].count(z) == n - 1 > 0), ",")
     return bool(x) and all(len(y) == n for y in reader(x, delimiter=d, skipinitialspace=d != "\t"))
@@ -864,23 +876,43 @@ def contractions(r):
     return len(x) + len(re.findall(rf"(?i)\b(?:{s})['’]s\b", r))
 
 def digits(r):
-    r = re.sub(r"(?<=\d)[, \u00a0\u202f](?=\d{3}(?!\d))", "", r)
+    r = re.sub(r"(?<![\d.,])(\d{1,3})((?:\.\d{3})++)(?=,\d{1,2}(?!\d))", lambda m: m[0].replace(".", ""), r)
+    r = re.sub(r"(?<![\d.,])\d{1,3}(?:\.\d{3}){2,}+(?![\d.]*\d)", lambda m: m[0].replace(".", ""), r)
+    r = re.sub(r"(?<=\d)[, '’\u00a0\u202f](?=\d{3}(?!\d))", "", r)
     return re.sub(r"(?<!\d)(?<!\d[,.])(\d++),(?=\d{1,2}(?!\d|[,.]\d))", r"\1.", r)
 
 def final(r):
     n = r"(?:(?<![\w)])-)?(?<!\d)\d++(?:\.\d++)?"
-    r, p = (digits(y).replace("−", "-") for y in (r, prompt))
+    q = {float(z) for z in re.findall(n, digits(prompt).replace("−", "-"))}
+    def plain(r):
+        r = re.sub(r"(?<=\d)(?:\{,\}|\\[,;:! ])(?=\d{3})", ",", r)
+        r = digits(r).replace("−", "-").replace("⁄", "/")
+        r = re.sub(r"\\[dt]?frac\{(\d+)\}\{(\d+)\}", r" \1/\2", r)
+        v = "½⅓⅔¼¾⅛⅜⅝⅞"
+        r = re.sub(f"[{v}]", lambda m: " " + "1/2 1/3 2/3 1/4 3/4 1/8 3/8 5/8 7/8".split()[v.index(m[0])], r)
+        f = r"(?<![\w./])(?:(\d{1,4})[ \u00a0]+(?:and )?)?([1-9]|1[0-5])/([2-9]|1[0-6])(?![\w./])"
+        return re.sub(f, lambda m: f"{int(m[1] or 0) + int(m[2]) / int(m[3]):.4f}" if int(m[2]) < int(m[3]) else m[0], r)
+    r, p = plain(r), plain(prompt)
+    h = r"(?i)(?<![\d.:])(\d{1,4})[ \u00a0]?(?:h|hrs?|hours?|Stunden|Std\.?)(?:,? and |,? und |, ?| )?"
+    h += r"(\d{1,2})[ \u00a0]?(?:m|mins?|minutes?|Minuten)\b"
+    h, t = re.compile(h), lambda m: f"{int(m[1]) + int(m[2]) / 60:.4f} h {60 * int(m[1]) + int(m[2])} min"
+    r = h.sub(lambda m: m[0] if float(m[1]) in q and float(m[2]) in q else t(m), r)
+    p = q | {float(z) for z in re.findall(n, p)}
+    new = lambda y: [z for z in y if float(z) not in p]
     x = re.sub(rf"{n}%?(?:[ \t]*(?:[*x×÷/+^·–-]|\\times|\\div|of)[ \t]*[$€£]?{n}%?)+", " ", r)
-    y = re.findall(rf"(?i)(?:####|\\boxed\{{|\b(?:answer|result)(?: is|:))[^\w\n-]*({n})", x)
-    y = y or re.findall(rf"\*\*(?![Ss]tep)[^*\n\d-]*({n})(?!:|[.)]\s*[^*\s])[^*\n]*+\*\*", x)
+    y = [*re.finditer(rf"(?i)(?:####|\\boxed\{{|\b(?:answer|result)(?: is|:))[^\w\n-]*({n})", x)][-1:]
     if y:
-        return y[-1:]
-    p = {float(z) for z in re.findall(n, p)}
-    *_, z = (None, *re.finditer(rf"[=≈]\s*[$€£]?({n})", x))
-    y = [z for z in re.findall(n, x[z.end() if z else 0:]) if float(z) not in p]
-    if z:
-        return [z[1], *y[-1:]]
-    return [y[0], y[-1]] if y else (re.findall(n, x) or re.findall(n, r))[-1:]
+        y = re.findall(n, x[y[0].start(1):].split("\n", 1)[0])
+        return [y[0], *(new(y)[:1] if float(y[0]) in p else [])]
+    b = [z for z in re.findall(r"\*\*([^*\n]+)\*\*", x) if not re.match(r"[Ss]tep|\d++(?!\.\d)(?::|[.)]\s*\S)", z)]
+    b = [z for y in b for z in re.findall(n, y)]
+    if new(b):
+        return [new(b)[0], new(b)[-1]]
+    z = [*re.finditer(rf"(\b(?:1|one) [^\W\d]+ )?(?<!\()[=≈]\s*(?:\\?[$€£₹] ?)?({n})", x)][-1:]
+    if z and not z[0][1] and new([z[0][2]]):
+        return [z[0][2], *new(re.findall(n, x[z[0].end():]))[-1:]]
+    y = new(re.findall(n, x)) or new(re.findall(n, r))
+    return [*b[-1:], *[a[2] for a in z], *y[:1], *y[-1:]] or (re.findall(n, x) or re.findall(n, r))[-1:]
 
 def answer(r, x):
     if isinstance(x, str):
@@ -902,20 +934,42 @@ def answer(r, x):
         if len(many) > len(re.findall(r"[*/]", x)) or p - y - z or (y - p) & o or any(c > 12 and c not in k for c in y - p):
             raise ValueError("the prompt has other numbers than the calculation")
         x = eval(x)
-    return any(abs(float(y) - x) < (0.0501 if re.search(r"\.\d$", y) else 0.01) for y in final(r))
+    z = final(r)
+    z += [y.replace(".", "") for y in z if re.fullmatch(r"[1-9]\d{0,2}\.\d{3}", y) and x >= 1000]
+    return any(abs(float(y) - x) < (0.0501 if re.search(r"\.\d$", y) else 0.01) for y in z)
 
 def regex(r):
-    x = re.findall(r"(?s)```\w*\n(.+?)```", r) or re.findall(r"`([^`\n]+)`", r) or re.findall(r"(?<!\S)\^\S+\$", r)
+    s = r"[\\\[\]^$*+?(){}|]"
+    x = re.findall(r"(?s)```\w*\n(.+?)```", r)
+    if not x:
+        x = [y for y in re.findall(r"`([^`\n]+)`", r) if len(y) < 2001]
+        y = [y for y in dict.fromkeys(x) if re.search(s, y) and len(y) > 1 and y not in prompt][:40]
+        x = [a for a in y if not any(a in b and a != b for b in y)] or x
+    if not x:
+        r = re.sub(r"(?<!\\)\*\*", " ", r)
+        r = re.sub(r"(?im)^[^\n:]{0,60}\b(?:regexp?|pattern|expression)\b[^\n:\\\[(^]{0,20}:[ \t]+", "", r)
+        x = re.findall(r"(?<!\S)\^\S+\$", r)
     p = re.compile(r"[A-Za-z]\W? [A-Za-z]+ [A-Za-z]")
     x = x or [y for y in r.split("\n") if re.search(r"[\\^{|\]]|\)[*+?]", y) and not p.search(y)]
     x = x or ["" if p.search(r) else r]
-    x = next((y for y in x if re.search(r"[\\\[\]^$*+?(){}|]", y)), x[0]).strip()[:2001]
-    y = re.search(r"(?m)(?:\b[rR]|^[\w ]+ = |pattern=)(?:\"([^\"\n]+)\"|'([^'\n]+)')|^[\w ]+ = /(.+)/[a-z]*;?$", x)
-    x = next(filter(None, y.groups())) if y else re.sub(r"^/(.+)/[a-z]*$|^([\"'])(.+)\2$", r"\1\3", x)
+    x = next((y for y in x if re.search(s, y)), x[0]).strip()[:2001]
+    q = r"(\"[^\"\n]+\"|'[^'\n]+'|`[^`\n]+`)"
+    c = r"\b([rR])|^[\w ]+ = |pattern=|\b(?:re\.\w+|compile|RegExp|preg_\w+)\([ \t]*|grep -\w+ "
+    z = r"(?:^|= |\bif \(|\breturn |\.\w+\()[ \t]*(/.+/[a-z]*)(?=[;,).]|$)"
+    y = re.findall(rf"(?m)(?:{c}){q}|{z}", x)
+    f = bool(re.search(r"\bre\.I\b|IGNORECASE|CASE_INSENSITIVE", x))
+    y = [(a, b[1:-1] or c) for a, b, c in y]
+    y = [(a, b) for a, b in y if b not in prompt and re.search(s, b)] or y
+    if y:
+        x = y[0][1] if y[0][0] else y[0][1].replace("\\\\", "\\")
+    x = re.sub(r"^([\"'])(.+)\1$", r"\2", x)
+    y = re.fullmatch(r"/(.+)/([a-z]*)", x)
+    if y:
+        x, f = y[1], f or "i" in y[2]
     if len(x) > 2000 or "\n" in x or not re.search(r"[\\\[\]^$*+?(){}|.]", x):
         return None
     try:
-        return re.compile(re.sub(r"\(\?<(?=\w)", "(?P<", x))
+        return re.compile(re.sub(r"\(\?<(?=\w)", "(?P<", x), re.I if f else 0)
     except (re.error, RecursionError, OverflowError):
         return None
 
@@ -939,27 +993,29 @@ def blank_lines(r):
     return sum(not x.strip() for x in r.strip().split("\n"))
 
 def markdown(r):
-    x = r"(?m)^[ \t]*(?:#{1,6} |[-*+] |\d+\. |\||> ?\w)|\*\*(?!\w)|(?<!\w)\*\*|(?<!_)__(?=[^\W_])|```|`[^`\n]+`|\]\(|~~"
-    x += r"|(?<![\w*\\])\*(?![\s*])[^*\n]+(?<![\s\\])\*(?![\w*])|(?<![\w\\])_(?![\s_])[^_\n]+(?<!\s)_(?!\w)"
+    x = r"(?m)^[ \t]*(?:#{1,6} |[-*+] |\d+\. |\||>(?: \w|[^\W\d_]))|\*\*(?!\w)|(?<!\w)\*\*|(?<!_)__(?=[^\W_])"
+    x += r"|```|`[^`\n]+`|\]\(|~~|(?<![\w*\\])\*(?![\s*])[^*\n]+(?<![\s\\])\*(?![\w*])"
+    x += r"|(?<![\w\\])_(?![\s_])[^_\n]+(?<!\s)_(?!\w)"
     return len(re.findall(x, r))
 """
 
 _LANGUAGES = {
-    "German": "der die und das ist nicht ein eine ich mit auf für den von zu sich auch dem des sind es wir sie er im so",
-    "French": "le la les et des est une dans pour que qui pas sur avec ce vous nous au du il a à je de en",
-    "Spanish": "el la los las y de que en un una es por con para no se su del como más a me lo",
-    "Italian": "il la che di e un una per non è sono con del della le gli si come più anche a ma i ho",
-    "Portuguese": "o a os as e de que um uma em para com não se do da no na por mais",
-    "Dutch": "de het een en van is dat niet ik je op te met voor zijn er aan ook als maar",
+    "German": "der die und das ist nicht ein eine ich mit auf für den von zu sich auch dem des sind es wir sie er im so will "
+    "was in",
+    "French": "le la les et des est une dans pour que qui pas sur avec ce vous nous au du il a à je de en un me se tu on",
+    "Spanish": "el la los las y de que en un una es por con para no se su del como más a me lo le les te",
+    "Italian": "il la che di e un una per non è sono con del della le gli si come più anche a ma i ho me lo ne",
+    "Portuguese": "o a os as e de que um uma em para com não se do da no na por mais me eu é você",
+    "Dutch": "de het een en van is dat niet ik je op te met voor zijn er aan ook als maar we in of was",
     "Swedish": "i och att det som en ett är på för med inte jag av till den har de om så vi",
     "Danish": "i og at det som en et er på for med ikke jeg af til den har de om så vi",
     "Norwegian": "i at og å det som en et er på for med ikke jeg av til den har de om så vi",
-    "Finnish": "ja on ei se että hän oli mutta kun niin myös ovat tai joka sen olla mitä minä kuin jos",
-    "Polish": "i w na nie się z do jest to że jak po co ale od za tak dla są przez",
-    "Czech": "a v na se je že to s z do jako ale pro by jsem jsou si ve byl také",
+    "Finnish": "ja on ei se että hän oli mutta kun niin myös ovat tai joka sen olla mitä minä kuin jos no so",
+    "Polish": "i w na nie się z do jest to że jak po co ale od za tak dla są przez my on a by",
+    "Czech": "a v na se je že to s z do jako ale pro by jsem jsou si ve byl také my on i no",
     "Turkish": "ve bir bu da de için ile çok ne gibi daha var olarak ama en ben o kadar sonra mi",
-    "Romanian": "și de la în a un o nu cu pe care este din mai pentru ce se sunt că sa",
-    "Hungarian": "a az és hogy nem is egy van meg de ez volt csak már mint ha még vagy ki el",
+    "Romanian": "și de la în a un o nu cu pe care este din mai pentru ce se sunt că sa i le me",
+    "Hungarian": "a az és hogy nem is egy van meg de ez volt csak már mint ha még vagy ki el be",
     "Indonesian": "yang dan di ini itu dengan untuk tidak dari dalam akan pada saya ke karena ada bisa adalah mereka kita",
     "Vietnamese": "và là của có không cho một các được với này những trong để người đã khi tôi về thì",
     "Swahili": "na ya wa kwa ni katika la za kuwa hii hiyo kama cha yake watu sana lakini pia huu vya",

@@ -775,7 +775,7 @@ _EDITS: dict[str, _Edit] = {
     ),
     "upper": _either(str.upper, lambda t: _capitalized(t.lower())),
     "lower": _either(str.lower, _capitalized),
-    "title_case": _either(lambda t: re.sub(r"[A-Za-z]+", lambda m: _capitalized(m[0]), t), lambda t: f"{t} and more of it"),
+    "title_case": _either(lambda t: re.sub(r"[A-Za-z]+", lambda m: _capitalized(m[0]), t), lambda t: f"{t} and more"),
     "is_regex": _either(lambda t: r"^[A-Z]{2,3}-\d+$", lambda t: r"^([A-Z]{2,3}-\d+$"),
     "matches": lambda t, c, want, p, rng: _regex(c.texts) if want else r"^\d{9}[a-z]+$",
     "no_match": lambda t, c, want, p, rng: r"^\d{9}[a-z]+$" if want else rng.choice((".+", _regex(c.texts))),
