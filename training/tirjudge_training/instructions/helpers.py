@@ -4,7 +4,8 @@ The names are the vocabulary that the judge writes checks with; the sources are 
 determine. Each source is one token of the judge's tokenizer, so a program of fifty lines is read and written as fast as
 a short one. For the kinds of IFEval (arXiv 2311.07911) the functions have the semantics of its official checker, as far
 as the standard library can have them. For IFEval, "don't" is two words, for most people one. So `==` and `<=` of `words`
-hold if either count does.
+hold if either count does. A rule such as `---`, or a line that begins in italics, is a bullet for IFEval. Here it is none,
+if the text has no other bullets.
 """
 
 from __future__ import annotations
@@ -380,12 +381,7 @@ def line_has(r, *ws):
     return bool(rows(r)) and all(said(y, *ws) for y in rows(r))
 
 def sentence_has(r, *ws):
-    t = r"\s*(?![-*•+>]|\d+[.)])[^\n]{1,60}(?<![.!?…,:])\s*"
-    x = re.sub(r"(?m)^ {0,3}#{1,6}[ \t].*$|^[ \t]*\*\*[^*\n]*[^*\n.!?]\*\*:?[ \t]*$", "", r)
-    x = re.split(r"(?<!,)\n[ \t]*\n|\n(?=[ \t]*(?:[-*•+>]|\d+[.)])[ \t])", x if re.search(r"\w", x) else r)
-    x = [y for y in x if re.search(r"\w", y)]
-    if len(x) > 1 and (x[0].rstrip("*_ \n").endswith(":") or re.fullmatch(t, x[0]) and re.search("[.!?…]", x[1])):
-        x = x[1:]
+    # SENTENCE_PARTS
     x = [z for y in x for z in split_sentences(y)]
     return bool(x) and all(said(y, *ws) for y in x)
 
@@ -404,10 +400,7 @@ def body(r):
     return [y for y in x if not all(re.match(m, z) for z in y.splitlines() if z.strip())] or x
 
 def paragraph_has(r, *ws):
-    g = r"(?i:subject:.*|(?:hi|hello|hey|dear)\b.{0,60}[,:!]|.{1,99}:)"
-    s = r"\S+(?: \S+){0,3},[ \t]*\n\S+(?: \S+){0,4}(?:\n.{1,60}){0,2}(?<![.!?])"
-    x = body(r)
-    x = [y for i, y in enumerate(x, 1) if not re.fullmatch(g if i < len(x) else s, y.strip())] or x
+    # PARAGRAPHS_OF_TEXT
     return bool(x) and all(said(y, *ws) for y in x)
 
 def first_paragraph(r, *ws):
@@ -687,12 +680,7 @@ def acrostic(r, w):
     return w in b or len(y) > 2 and not y[-2].strip() and w in [z[:-1] for z in b]
 
 def sentence_words(r):
-    t = r"\s*(?![-*•+>]|\d+[.)])[^\n]{1,60}(?<![.!?…,:])\s*"
-    x = re.sub(r"(?m)^ {0,3}#{1,6}[ \t].*$|^[ \t]*\*\*[^*\n]*[^*\n.!?]\*\*:?[ \t]*$", "", r)
-    x = re.split(r"(?<!,)\n[ \t]*\n|\n(?=[ \t]*(?:[-*•+>]|\d+[.)])[ \t])", x if re.search(r"\w", x) else r)
-    x = [y for y in x if re.search(r"\w", y)]
-    if len(x) > 1 and (x[0].rstrip("*_ \n").endswith(":") or re.fullmatch(t, x[0]) and re.search("[.!?…]", x[1])):
-        x = x[1:]
+    # SENTENCE_PARTS
     return [len(tokens(z)) for y in x for z in split_sentences(re.sub(r"^\s*\d+[.)]\s", "", y))] or [0]
 
 def paragraph_sentences(r):
@@ -718,10 +706,7 @@ def bullet_words(r):
     return [len(tokens(x)) for x in items(r)]
 
 def paragraph_words(r):
-    g = r"(?i:subject:.*|(?:hi|hello|hey|dear)\b.{0,60}[,:!]|.{1,99}:)"
-    s = r"\S+(?: \S+){0,3},[ \t]*\n\S+(?: \S+){0,4}(?:\n.{1,60}){0,2}(?<![.!?])"
-    x = body(r)
-    x = [y for i, y in enumerate(x, 1) if not re.fullmatch(g if i < len(x) else s, y.strip())] or x
+    # PARAGRAPHS_OF_TEXT
     return [len(tokens(y)) for y in x] or [0]
 
 def paragraph_lines(r):
@@ -1070,9 +1055,31 @@ TOOL_SOURCES: dict[str, str] = {
 }
 """Name of a function that calls tools -> the module that has it."""
 
+_SHARED = {
+    "    # SENTENCE_PARTS": r"""    t = r"\s*(?![-*•+>]|\d+[.)])[^\n]{1,60}(?<![.!?…,:])\s*"
+    x = re.sub(r"(?m)^ {0,3}#{1,6}[ \t].*$|^[ \t]*\*\*[^*\n]*[^*\n.!?]\*\*:?[ \t]*$", "", r)
+    x = re.split(r"(?<!,)\n[ \t]*\n|\n(?=[ \t]*(?:[-*•+>]|\d+[.)])[ \t])", x if re.search(r"\w", x) else r)
+    x = [y for y in x if re.search(r"\w", y)]
+    if len(x) > 1 and (x[0].rstrip("*_ \n").endswith(":") or re.fullmatch(t, x[0]) and re.search("[.!?…]", x[1])):
+        x = x[1:]""",
+    "    # PARAGRAPHS_OF_TEXT": r"""    g = r"(?i:subject:.*|(?:hi|hello|hey|dear)\b.{0,60}[,:!]|.{1,99}:)"
+    s = r"\S+(?: \S+){0,3},[ \t]*\n\S+(?: \S+){0,4}(?:\n.{1,60}){0,2}(?<![.!?])"
+    x = body(r)
+    x = [y for i, y in enumerate(x, 1) if not re.fullmatch(g if i < len(x) else s, y.strip())] or x""",
+}
+"""Marks in `_SOURCES` -> the lines that they stand for: the parts of a text with sentences, without titles and an intro; its
+paragraphs, without greeting, intro and sign-off. A function for them would be one more that the judge has to define."""
+
+
+def _with_shared(text: str) -> str:
+    for mark, lines in _SHARED.items():
+        text = text.replace(mark, lines)
+    return text
+
+
 SOURCES: dict[str, str] = {
     match[1]: match[0].strip("\n") + "\n"
-    for match in re.finditer(r"(?ms)^def (\w+)\(.*?(?=^def |\Z)", _SOURCES + _LANGUAGE)
+    for match in re.finditer(r"(?ms)^def (\w+)\(.*?(?=^def |\Z)", _with_shared(_SOURCES) + _LANGUAGE)
 } | TOOL_SOURCES
 """Name of a function -> its source."""
 
