@@ -920,6 +920,23 @@ def test_forms(expression: str, passes: str, fails: str) -> None:
     assert not holds(expression, fails, prompt="")
 
 
+@pytest.mark.parametrize(
+    ("prompt", "passes", "fails"),
+    [
+        (
+            "Repeat this, then answer: why is the sea salty?",
+            "Why is the sea salty? Rivers.",
+            "The sea is salty. Rivers.",
+        ),
+        ("Say it again. My sentence: I has two cat.", "I has two cat.\n\nI have two cats.", "I have two cats."),
+        ("Copy my question first. Who was Ada?", "Copy my question first. Who was Ada? She wrote.", "Ada wrote."),
+    ],
+)
+def test_the_whole_request_or_its_last_part_may_be_repeated(prompt: str, passes: str, fails: str) -> None:
+    assert holds("repeats(r, prompt)", passes, prompt=prompt)
+    assert not holds("repeats(r, prompt)", fails, prompt=prompt)
+
+
 def test_a_misread_example_of_a_regular_expression_fails_the_program() -> None:
     right = r"`[A-Z]{2}-\d+`"
     assert holds('matches(r, "AB-12")', right, prompt="AB-12 is fine")

@@ -66,9 +66,9 @@ class CheckedShares:
     """Share with instructions of the first generation's templates."""
     numeric: float = 0.01
     """Share of the first generation's questions with one numeric answer."""
-    calculations: float = 0.15
+    calculations: float = 0.14
     """Share of everyday calculations."""
-    word_problems: float = 0.03
+    word_problems: float = 0.06
     """Share of word problems of several steps. They have no check: a judge of this size does not solve them."""
     lookups: float = 0.08
     """Share of questions that stores answer. A fifth of them are about generated worlds."""

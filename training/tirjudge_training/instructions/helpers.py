@@ -824,7 +824,7 @@ def two_answers(r):
 
 def repeats(r, prompt):
     x, p = " ".join(r.lower().split()), prompt.lower()
-    for i in [0, *[y.end() for y in re.finditer(r"[.!?]\s+|\n\s*", p)][:99]]:
+    for i in [0, *[y.end() for y in re.finditer(r"[.!?:]\s+|\n\s*", p)][:99]]:
         y = " ".join(p[i:].split())[:4000]
         n = next((k for k, (a, b) in enumerate(zip(x, y)) if a != b), min(len(x), len(y)))
         if n > 9 and (n == len(y) or re.search(r"[.!?:][\"'”]?\s?$", y[:n])):

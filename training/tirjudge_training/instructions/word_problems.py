@@ -23,8 +23,8 @@ from tirjudge_training.instructions.tool_prompts import PromptWithChecks
 from tirjudge_training.instructions.written import WRITERS, lines_of, normalized
 
 TRAINING_PROBLEM_WRITERS = (
-    "amy", "ana", "bea", "ben", "bix", "cal", "cid", "cora", "dan", "dina", "eli", "eva", "flo", "gil", "gro", "hal", "ida",
-    "kai", "moe", "nia", "noa", "ola", "rex", "sol", "tia", "tom", "wim",
+    "amy", "ana", "bea", "ben", "bix", "cal", "cid", "cora", "dan", "dina", "eli", "eva", "flo", "gil", "gro", "hal",
+    "ida", "jude", "kai", "kate", "moe", "nia", "noa", "ola", "rex", "sol", "tia", "tom", "wim",
 )  # fmt: skip
 HELD_OUT_PROBLEM_WRITERS = ("uli",)
 """Writer whose calculations and problems are for evaluation only."""
