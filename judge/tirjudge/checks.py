@@ -197,20 +197,24 @@ def _decided(verdict: Verdict, cards: Sequence[CheckCard], results: Sequence[Seq
     """Return the verdict of a comparison, in which a response that fails a deciding check loses to those that pass.
 
     If the best response fails, the most probable one of the others wins; several without a lead share a tie. After a tie, the
-    only response that passes wins.
+    only response that passes wins. Otherwise the best one stays, and the responses that fail are behind those that pass.
     """
     deciding = [[c for c in _failing(cards, each) if c.gate is not None and c.gate.decides] for each in results]
     passing = [response for response, failed in enumerate(deciding) if not failed]
     losers = [response for response, failed in enumerate(deciding) if failed]
-    if not passing or not losers or verdict.best in passing or (verdict.best is None and len(passing) > 1):
+    if not passing or not losers:
         return verdict
-    best = _most_probable(passing, verdict.probabilities)
-    displaced = losers if verdict.best is None else [verdict.best]
+    stays = verdict.best in passing or (verdict.best is None and len(passing) > 1)
+    if stays and not _is_behind(passing, losers, verdict.probabilities):
+        return verdict
+    best = verdict.best if stays else _most_probable(passing, verdict.probabilities)
     gates = [
         GateRecord(check=card.name, response=response, effect="decides", before=verdict.best, after=best)
-        for response in displaced
+        for response in losers
         for card in deciding[response]
     ]
+    if stays:
+        return verdict.model_copy(update={"gates": gates})
     return verdict.model_copy(
         update={
             "status": "tie" if best is None else "decided",
@@ -220,6 +224,13 @@ def _decided(verdict: Verdict, cards: Sequence[CheckCard], results: Sequence[Seq
             "basis": "checked",
             "gates": gates,
         }
+    )
+
+
+def _is_behind(passing: Sequence[int], losers: Sequence[int], probabilities: Sequence[float] | None) -> bool:
+    """Whether a response that passes is not more probable than one that fails."""
+    return probabilities is not None and min(map(probabilities.__getitem__, passing)) <= max(
+        map(probabilities.__getitem__, losers)
     )
 
 

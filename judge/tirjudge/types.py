@@ -837,23 +837,28 @@ class Verdict(Wire):
 
     @property
     def final_probabilities(self) -> list[float] | None:
-        """Probabilities after the gates: where a gate decided, 0 and 1 replace those of the model. Rewards use these."""
+        """Probabilities after the gates. Rewards and rankings use these.
+
+        Pointwise, 0 and 1 replace those of the responses that a gate changed. Otherwise the responses that a gate made lose
+        have 0, and the others' are scaled to a sum of 1.
+        """
         if not self.gates or self.probabilities is None:
             return self.probabilities
-        changed = {gate.response for gate in self.gates}
         if self.scores is not None:
+            changed = {gate.response for gate in self.gates}
             of_scores = zip(self.probabilities, self.scores, strict=True)
             return [
                 float(score is not None and score >= GOOD_SCORE) if index in changed else p
                 for index, (p, score) in enumerate(of_scores)
             ]
-        if self.best is not None:
-            return [float(index == self.best) for index in range(len(self.probabilities))]
-        if self.reason != RULE:
-            return self.probabilities
-        left = [0.0 if index in changed else p for index, p in enumerate(self.probabilities)]
+        lost = {gate.response for gate in self.gates if gate.effect == "decides"}
+        left = [0.0 if index in lost else p for index, p in enumerate(self.probabilities)]
+        if not any(left):
+            left = [float(index not in lost) for index in range(len(left))]
+        if self.best is not None and left[self.best] < max(left):  # a record that names only the response that was best
+            left = [float(index == self.best) for index in range(len(left))]
         total = math.fsum(left)
-        return [p / total for p in left] if total else self.probabilities
+        return [p / total for p in left]
 
     @property
     def is_withheld(self) -> bool:

@@ -238,6 +238,26 @@ def test_rewards_see_the_verdict_after_the_gates() -> None:
     assert tied.final_probabilities == [0.0, 0.5, 0.5]
     assert capped(scored(8.0, 5.0, best=0, label="A"), False, True).final_probabilities == [0.0, 0.9]
     assert verdict(0).final_probabilities == [0.8, 0.2]
+    displaced = compared(verdict(0, probabilities=(0.5, 0.1, 0.1, 0.3)), False, True, True, True)
+    assert displaced.final_probabilities == pytest.approx([0.0, 0.2, 0.2, 0.6])
+    impossible = compared(verdict(0, probabilities=(1.0, 0.0, 0.0)), False, True, True)
+    assert impossible.final_probabilities == [0.0, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("best", [0, None])
+def test_response_that_violates_is_behind_all_that_do_not(best: int | None) -> None:
+    """The best response or the tie stays, but a ranking puts the response that fails last."""
+    given = verdict(best, probabilities=(0.4, 0.4, 0.2))
+    found = compared(given, True, False, True)
+    assert found.model_copy(update={"gates": []}) == given
+    assert [(gate.response, gate.before, gate.after) for gate in found.gates] == [(1, best, best)]
+    assert found.final_probabilities == pytest.approx([2 / 3, 0.0, 1 / 3])
+
+
+def test_record_that_names_only_the_displaced_response_keeps_its_best() -> None:
+    displaced = compared(verdict(0, probabilities=(0.5, 0.3, 0.2)), False, False, True)
+    older = displaced.model_copy(update={"gates": displaced.gates[:1]})
+    assert older.final_probabilities == displaced.final_probabilities == [0.0, 0.0, 1.0]
 
 
 async def test_benchmarks_see_the_verdict_after_the_gates() -> None:

@@ -180,10 +180,10 @@ def _preferences(judged: Sequence[JudgedExample], given: HumanLabels) -> list[_Q
 def _of_models(
     pairs: Sequence[JudgedExample], *, labels: Sequence[float | None], verdicts: Sequence[float | None]
 ) -> list[_Quantity]:
-    """Return the win rate of each model that the examples name."""
+    """Return the win rate of each model that the examples name. A pair of answers of one model tells nothing of its wins."""
     sides: dict[str, list[tuple[int, bool]]] = {}
     for at, one in enumerate(pairs):
-        if (models := models_of(one.outline)) is not None:
+        if (models := models_of(one.outline)) is not None and models[0] != models[1]:
             for place, model in enumerate(models):
                 sides.setdefault(model, []).append((at, place == 0))
 

@@ -130,7 +130,7 @@ def verdict_line(judgment: Judgment, *, responses: Sequence[int]) -> str:
     parts += [] if verdict.confidence is None else [f"confidence {verdict.confidence:.3f}"]
     parts += [] if verdict.basis is None else [verdict.basis]
     parts += ["forced"] if verdict.forced else []
-    parts += [f"because of {gate.check}" for gate in verdict.gates]
+    parts += [f"because of {gate.check}" for gate in verdict.gates if gate.before != gate.after]
     return ", ".join(parts)
 
 

@@ -41,8 +41,9 @@ class Selective:
 def confidences_of(judged: Sequence[JudgedExample], *, marks: Sequence[ComparisonScore] = ()) -> list[Confidence]:
     """Return the confidence of every choice with known probabilities.
 
-    Pairwise and listwise: one confidence per decision, the probability of the chosen response. Pointwise: one
-    confidence per comparison of two responses. The choice is the response whose distribution of scores has the higher
+    Pairwise and listwise: one confidence per decision, the probability of the chosen response. A decision counts if a right
+    and a wrong response were shown: no choice is right in a row that people call a tie. Pointwise: one confidence per
+    comparison of two responses. The choice is the response whose distribution of scores has the higher
     mean; its confidence is P(its score > the other score) + P(equal scores) / 2. Equal means do not count as a choice.
 
     Args:
@@ -73,13 +74,12 @@ def selective_of(confidences: Sequence[Confidence]) -> Selective:
 
 
 def _of_choices(judged: JudgedExample) -> list[Confidence]:
+    right = judged.outline.correct
     return [
-        Confidence(
-            value=decision.probabilities[decision.shown.index(decision.best)],
-            is_right=decision.best in judged.outline.correct,
-        )
+        Confidence(value=decision.probabilities[decision.shown.index(decision.best)], is_right=decision.best in right)
         for decision in judged.decisions
         if decision.best is not None and decision.probabilities is not None
+        if len({shown in right for shown in decision.shown}) > 1
     ]
 
 

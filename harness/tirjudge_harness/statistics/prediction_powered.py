@@ -105,17 +105,21 @@ def prediction_powered(
     if is_share:
         variance += 2 * factor**2 / (num_labeled + 2) ** 2
     value = float(given.mean()) + factor * shift
+    people = labels_alone(labels, clusters=clusters, is_share=is_share)
+    gain = alone / variance if variance > 0 else 1.0
+    if factor == 0:
+        interval = people.interval
+    elif is_share:
+        interval = _share_interval(value, alone=alone, gain=gain, num_given=len(given), num_labeled=num_labeled)
+    else:
+        interval = mean_interval(value, variance=variance, num_free=num_labeled - 2)
     return PredictionPowered(
-        people=labels_alone(labels, clusters=clusters, is_share=is_share),
+        people=people,
         judge=float(judged.mean()),
-        corrected=Estimate(
-            value=value,
-            num=len(labels),
-            interval=_interval(value, variance=variance, num_labeled=num_labeled, is_share=is_share),
-        ),
+        corrected=Estimate(value=value, num=len(labels), interval=interval),
         tuning=factor,
         correlation=_correlation(given, judged[held]),
-        num_effective=len(given) * alone / variance if variance > 0 else float(len(given)),
+        num_effective=len(given) * gain,
     )
 
 
@@ -174,14 +178,16 @@ def _tuning(of_labels: Array, of_verdicts: Array, *, has_rest: bool) -> float:
     return float(of_labels @ of_verdicts) / norm if has_rest and norm > 0 else 0.0
 
 
-def _interval(value: float, *, variance: float, num_labeled: int, is_share: bool) -> Interval | None:
-    if not is_share:
-        return mean_interval(value, variance=variance, num_free=num_labeled - 2)
-    t = t_quantile(num_labeled - 2)
+def _share_interval(value: float, *, alone: float, gain: float, num_given: int, num_labeled: int) -> Interval | None:
+    """Return the interval of a share, with `gain` times the effective number of the labels alone.
+
+    The labels alone have at most as many effective labels as there are: labels between 0 and 1, such as ties, vary less than
+    right and wrong ones, and the interval of the labels alone does not use that either.
+    """
     inside = min(1.0, max(0.0, value))
     spread = inside * (1 - inside)
-    num = spread / variance * (Z_95 / t) ** 2 if spread > 0 and variance > 0 else num_labeled
-    return effective_interval(inside, num=num)
+    num = min(num_given, spread / alone) * gain if spread > 0 and alone > 0 else num_labeled
+    return effective_interval(inside, num=num * (Z_95 / t_quantile(num_labeled - 2)) ** 2)
 
 
 def _correlation(labels: Array, verdicts: Array) -> float | None:

@@ -105,6 +105,18 @@ def test_a_model_with_too_few_labels_is_left_out_with_a_note(make_run: MakeRun, 
     assert "Left out, fewer than 20 prompts with labels: rare wins, % (3); unlabeled wins, % (0)." in text
 
 
+def test_pairs_of_one_model_count_in_no_win_rate(make_run: MakeRun, tmp_path: Path) -> None:
+    """People prefer the first response of all pairs: m wins against `other`, and 20 pairs of m alone tell nothing."""
+    run = make_run([Pair(id=f"p{n}", models=("m", "m" if n < 20 else "other")) for n in range(60)])
+    given = write_csv(tmp_path / "people.csv", "id,label", [f"p{n},A>B" for n in range(60)])
+    found = rows("estimate", run, "--labels", given)
+    assert {name: (one["people"], one["labeled"]) for name, one in found.items()} == {
+        "first response is better, %": (100, 60),
+        "m wins, %": (100, 40),
+        "other wins, %": (0, 40),
+    }
+
+
 def test_a_model_without_a_verdict_has_the_labels_of_people_alone(make_run: MakeRun, tmp_path: Path) -> None:
     """The judge gives no verdict on the 30 pairs of `silent`. People prefer m in 20 of its pairs, and in all of `other`."""
     opponents = ["silent"] * 30 + ["other"] * 60

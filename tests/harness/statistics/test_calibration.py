@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -54,6 +56,14 @@ def test_the_confidence_of_a_decision_is_the_probability_of_its_choice(chosen) -
         "1", ((0, 1), 0), ((1, 0), 1), ((0, 1), None), probabilities=[(0.75, 0.25), (0.625, 0.375), (0.5, 0.5)]
     )
     assert confidences_of([judged]) == said((0.75, True), (0.625, False))
+
+
+@pytest.mark.parametrize("correct", [(), (0, 1)])
+def test_a_choice_counts_only_between_a_right_and_a_wrong_response(chosen, correct: tuple[int, ...]) -> None:
+    """People call the row a tie, or both responses shown are right."""
+    judged = chosen("1", ((0, 1), 0), probabilities=[(0.75, 0.25)])
+    outline = replace(judged.outline, correct=correct)
+    assert confidences_of([replace(judged, outline=outline)]) == []
 
 
 def test_the_confidence_of_two_scores_is_the_probability_that_one_is_higher(mark, judged, judgment) -> None:

@@ -98,6 +98,16 @@ def test_a_judge_of_no_use_changes_little() -> None:
     assert found.num_effective == pytest.approx(40)
 
 
+def test_a_judge_of_no_use_does_not_narrow_the_interval_of_ties() -> None:
+    """Most labels are ties, so they vary less than right and wrong ones. The labels alone do not use that."""
+    labels = [0.5] * 16 + [1.0] * 6 + [0.0] * 3
+    found = estimate(labels, [0.5] * 25, [0.5] * 25, is_share=True)
+    assert found.corrected.interval == found.people.interval
+    weak = estimate(labels, [label + n % 3 for n, label in enumerate(labels)], REST, is_share=True, tuning=1e-6)
+    assert weak.corrected.interval is not None
+    assert weak.corrected.interval == pytest.approx(found.people.interval, abs=0.02)
+
+
 def test_labels_of_all_items_need_no_judge() -> None:
     found = estimate(LABELS * 2, VERDICTS * 2, [])
     assert (found.tuning, found.corrected.value, found.num_effective) == (0.0, 0.6, pytest.approx(40))
