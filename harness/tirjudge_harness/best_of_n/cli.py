@@ -213,13 +213,19 @@ def results_table(results: Sequence[BestOfN]) -> Table:
     for one in results:
         table.add_row(
             one.strategy,
-            f"{one.solved:.10g}/{one.num_problems}",
+            f"{_number(one.solved)}/{one.num_problems}",
             "-" if one.share is None else f"{one.share:.1%}",
             "-" if one.interval is None else "{:.1%} to {:.1%}".format(*one.interval),
             "-" if one.helpfulness is None else f"{one.helpfulness:.2f}",
             str(one.num_calls or ""),
         )
     return table
+
+
+def _number(solved: float) -> str:
+    """Return a number of solved problems. Only fractions, such as those of pass@1, have digits after the point."""
+    solved = round(solved, 9)
+    return f"{solved:.0f}" if solved.is_integer() else f"{solved:.2f}"
 
 
 def remarks_on(results: Sequence[BestOfN]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tirjudge.statistics import wilson_interval
+from tirjudge_harness.best_of_n.cli import results_table
 from tirjudge_harness.best_of_n.grading import GradedResponse
 from tirjudge_harness.best_of_n.results import baselines, result_of
 
@@ -47,3 +48,9 @@ def test_helpfulness_is_none_if_first_and_oracle_are_equal() -> None:
 def test_a_result_without_problems_has_no_share() -> None:
     nothing = result_of([], graded=[], dataset="d", policy="", strategy="s", num_missing=3)
     assert (nothing.share, nothing.interval, nothing.num_missing) == (None, None, 3)
+
+
+def test_solved_problems_have_at_most_two_digits_after_the_point() -> None:
+    rows = [[1 / 3, 2 / 3, 1 / 3, 0.0], [0.1, 0.2, 0.7, 0.0], [1.0, 1.0, 0.0, 0.0], [0.999, 1.0, 0.0, 0.0]]
+    results = [result_of(row, graded=GRADED, dataset="d", policy="p", strategy="s") for row in rows]
+    assert list(results_table(results).columns[1].cells) == ["1.33/4", "1/4", "2/4", "2.00/4"]
