@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 
@@ -10,11 +11,16 @@ from tirjudge.verdict import TIED
 from tirjudge_harness.benchmarks.human_votes import VOTES
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import ExampleMetadata
-from tirjudge_harness.external import EVEN, chosen, read_decisions
+from tirjudge_harness.external import EVEN, read_decisions
 from tirjudge_harness.items import InputError
+from tirjudge_harness.own_data.labels import label_value
+from tirjudge_harness.own_data.mapping import TIE
 from tirjudge_harness.run import load_run
 
 _OVER_ORDERS = ScoringRule(orders="mean")
+
+_FORMS = '"A>B", "A=B", "B>A", "A", "model_a", "first", "tie", or an index from 0 (0 and 1) or from 1 (1 and 2)'
+"""Labels of two responses, for messages."""
 
 
 def judged_in(source: Path) -> list[JudgedExample]:
@@ -57,13 +63,18 @@ def score_of(judged: JudgedExample, *, response: int) -> float | None:
     return scores_of(judged.decisions, expected=False).get(response)
 
 
-def preference_in(text: str) -> float:
-    """Parse a label of two responses: `A>B`, `A=B`, `B>A`, a letter, or the index 0 or 1 of the preferred response.
+def preference_in(label: str, *, meanings: Mapping[str, str]) -> float:
+    """Return the preference that a label of two responses names.
+
+    Args:
+        label: the label, as in the file.
+        meanings: normalized value -> `A`, `B` or `tie`, for all labels of the file, see `meanings_of`.
 
     Raises:
-        ValueError: the label is none of these.
+        ValueError: the meaning of the label is not known.
     """
-    if text.strip() in ("0", "1"):
-        return 1.0 - int(text)
-    best = chosen(text, shown=(0, 1))
-    return 0.5 if best is None else 1.0 - best
+    meaning = meanings.get(label_value(label) or "")
+    if meaning is None:
+        unclear = "; the numbers do not show whether they count from 0 or from 1" if label.isdecimal() else ""
+        raise ValueError(f"expected {_FORMS}; got {label[:40]!r}{unclear}")
+    return {TIE: 0.5, "A": 1.0, "B": 0.0}[meaning]

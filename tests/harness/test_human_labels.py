@@ -31,6 +31,37 @@ def test_preferences_have_several_spellings(write: WriteFile) -> None:
     assert (found.kind, list(found.values.values())) == ("preference", [1.0, 0.0, 0.5, 1.0, 0.0, 0.0])
 
 
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["model_a", "B", "first", "response_b", "tie", "Tie (bothbad)"], [1.0, 0.0, 1.0, 0.0, 0.5, 0.5]),
+        (["B = A", "b << a", "[[ A>B ]]"], [0.5, 1.0, 1.0]),
+        (["1", "2", "2.0"], [1.0, 0.0, 0.0]),
+        (["0", "0"], [1.0, 1.0]),
+        (["2", "A"], [0.0, 1.0]),
+    ],
+)
+def test_preferences_have_the_words_of_own_rows(write: WriteFile, labels: list[str], expected: list[float]) -> None:
+    found = read_labels(write("a.csv", "id,label\n" + "".join(f"{n},{label}\n" for n, label in enumerate(labels))))
+    assert list(found.values.values()) == expected
+
+
+@pytest.mark.parametrize("numbers", ["1", "012", "3"])
+def test_numbers_without_a_clear_start_are_refused(write: WriteFile, numbers: str) -> None:
+    lines = "".join(f"{n},{number}\n" for n, number in enumerate(numbers))
+    with pytest.raises(
+        InputError, match=f"row 1: expected .* got '{numbers[0]}'; the numbers do not show whether they"
+    ):
+        read_labels(write("a.csv", f"id,label\n{lines}"))
+
+
+def test_rows_without_a_label_are_left_out(write: WriteFile) -> None:
+    found = read_labels(write("a.csv", "id,label,score\na,A>B,\nb,,\nc,n/a,\n,,\nd,B,\n"))
+    assert (found.values, found.num_rows) == ({("a", 0): 1.0, ("d", 0): 0.0}, 2)
+    found = read_labels(write("a.jsonl", '{"id": "a", "score": 2}\n{"id": "b", "score": null}\n{"id": "c"}\n'))
+    assert (found.values, found.num_rows) == ({("a", 0): 2.0}, 1)
+
+
 def test_labels_of_several_people_are_averaged(write: WriteFile) -> None:
     lines = [{"id": 7, "label": "A>B"}, {"id": "7", "label": "B>A"}, {"id": "7", "label": 0}]
     found = read_labels(write("a.jsonl", "".join(json.dumps(line) + "\n" for line in lines)))
@@ -51,9 +82,18 @@ def test_columns_of_labels_may_be_in_upper_case(write: WriteFile) -> None:
     ("text", "problem"),
     [
         ("id,label\na,C>A\n", r"row 1: .*C>A"),
-        ("id,label\na,better\n", r"row 1: expected \"A>B\""),
-        ("id,label\n,A>B\n", r"row 1: expected the columns id and label \(A>B, A=B, B>A\), or id, score"),
-        ("id,label,score\na,A>B,\nb,,3\n", "row 2: expected the columns"),
+        (
+            "id,label\na,better\n",
+            r'row 1: expected "A>B", "A=B", "B>A", "A", "model_a", "first", "tie", or an index from 0 \(0 and 1\) or from 1 '
+            r"\(1 and 2\); got 'better'",
+        ),
+        ("id,label\na,C\n", "row 1: expected \"A>B\".*got 'C'$"),
+        ("id,label\na,\nb,n/a\n", "a.csv: expected the columns id and label .*; no row has a value in label$"),
+        ("id,label,score\na,,\n", "no row has a value in label or score"),
+        ("id,verdict\na,A\n", "a.csv: expected the columns id and label .*; got id, verdict$"),
+        ("id,label,score\na,A,3\n", "row 1: expected the columns .*; the row has a label and a score"),
+        ("id,label\n,A>B\n", r"row 1: expected the columns id and label \(A>B, A=B, B>A\), or id, score.*no id"),
+        ("id,label,score\na,A>B,\nb,,3\n", "row 2: expected the columns .*; the file has labels and scores"),
         ("id,score\na,high\n", "row 1: score: expected a number, got 'high'"),
         ("id,score\na,nan\n", "row 1: score: expected a number, got 'nan'"),
         ("id,response,score\na,first,1\n", "row 1: response: expected an index, counted from 0, got 'first'"),

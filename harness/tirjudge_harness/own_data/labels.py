@@ -33,7 +33,6 @@ _TIES = frozenset(
         "same",
         "both",
         "neither",
-        "a=b",
         "tie (bothbad)",
         "bothbad",
         "both_bad",
@@ -46,7 +45,7 @@ _NUMBERED = {"first": 0, "second": 1, "third": 2, "left": 0, "right": 1}
 _BEFORE = ("model", "response", "answer", "assistant", "option", "completion", "output", "candidate", "winner")
 """Words before the letter or the number of a response, as in `model_a`."""
 
-_COMPARED = re.compile(r"([ab])(>{1,3}|<{1,3})([ab])")
+_COMPARED = re.compile(r"([ab])(>{1,3}|<{1,3}|=)([ab])")
 
 _TRUE, _FALSE = (
     ("true", "yes", "correct", "pass", "passed", "right"),
@@ -129,6 +128,8 @@ def _index_of(value: str, *, names: Mapping[str, int], num_responses: int) -> in
     if value in _TIES:
         return TIED
     if (compared := _COMPARED.fullmatch("".join(value.split()))) is not None and compared[1] != compared[3]:
+        if compared[2] == "=":
+            return TIED
         return "ab".index(compared[1] if compared[2].startswith(">") else compared[3])
     word = plain(value)
     if word in names:

@@ -17,7 +17,9 @@ def estimate(
     ],
     labels: Annotated[
         Path,
-        typer.Option(help="File with the columns id and label (A>B, A=B, B>A), or id, score and response (an index)."),
+        typer.Option(
+            help="File with the columns id and label (A>B, A=B, B>A, model_a, ...), or id, score and response (an index)."
+        ),
     ],
     format: TableFormat = ReportFormat.TERMINAL,
     out: TableFile = None,
@@ -26,8 +28,8 @@ def estimate(
 
     Prediction-powered inference corrects the judge by its errors on the labeled examples, so the interval is valid for any
     judge, and narrower than that of the labels alone if the judge is good. Labels: `label` is a preference between two
-    responses, `score` is a number for one response. Several rows on one example are labels of several people. Labels of
-    unknown examples are an error; a sample that is visibly not random is a warning.
+    responses, `score` is a number for one response. Rows without a label are left out. Several rows on one example are labels
+    of several people. Labels of unknown examples are an error; a sample that is visibly not random is a warning.
 
     Examples:
         tirjudge bench estimate runs/arena --labels people.csv

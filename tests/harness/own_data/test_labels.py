@@ -45,7 +45,7 @@ def test_a_list_or_a_long_text_is_not_a_label(cell: object) -> None:
     ("value", "meaning"),
     [
         ("a", "A"), ("b", "B"), ("model_b", "B"), ("response a", "A"), ("response_b", "B"), ("a>b", "A"), ("b>>a", "B"),
-        ("a << b", "B"), ("a=b", "tie"), ("tie (bothbad)", "tie"), ("both", "tie"), ("second", "B"),
+        ("a << b", "B"), ("a=b", "tie"), ("b = a", "tie"), ("tie (bothbad)", "tie"), ("both", "tie"), ("second", "B"),
     ],
 )  # fmt: skip
 def test_words_and_letters_name_a_response(value: str, meaning: str) -> None:
