@@ -45,8 +45,13 @@ class HumanLabels:
         """The responses that have labels, as indexes in ascending order."""
         return sorted({response for _, response in self.values})
 
-    def check(self, judged: Sequence[JudgedExample], *, path: Path) -> None:
+    def check(self, judged: Sequence[JudgedExample], *, path: Path, hint: str = "") -> None:
         """Check that the labels are about these examples.
+
+        Args:
+            judged: the examples.
+            path: the file of labels.
+            hint: end of the message about an unknown id.
 
         Raises:
             InputError: an id is unknown, or the example does not have the labeled response.
@@ -56,7 +61,7 @@ class HumanLabels:
         if unknown:
             raise InputError(
                 f"{path}: unknown id {unknown[0]!r} ({len(set(unknown))} unknown of {len({id for id, _ in self.values})}); "
-                f"ids of the {len(outlines)} examples look like {', '.join(map(repr, islice(outlines, 3)))}"
+                f"ids of the {len(outlines)} examples look like {', '.join(map(repr, islice(outlines, 3)))}{hint}"
             )
         for id, response in self.values:
             num = outlines[id].num_responses

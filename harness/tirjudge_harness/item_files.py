@@ -60,7 +60,8 @@ def read_item_file(
     for one in own.examples:
         item = _item_of(one)
         try:
-            tasks.append(Task(item=item, request=settings.request(item), number=one.outline.facts[ROW]))
+            request = settings.request(item)
+            tasks.append(Task(item=item, outline=one.outline, request=request, number=one.outline.facts[ROW]))
         except ValidationError as error:
             problems.append(f"{path}, {item.id}: {problem_of(error).message}")
     return ItemFile(tasks=tasks, problems=problems, meaning=mapping_lines(own), columns=own.columns)

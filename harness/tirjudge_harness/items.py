@@ -17,13 +17,17 @@ from itertools import count
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictInt, ValidationError, model_validator
 
 from tirjudge.errors import TirjudgeError
 from tirjudge.http.protocol import parse_json, problem_of
 from tirjudge.types import ChatMessage, JudgeRequest, Mode, Text
+from tirjudge_harness.examples import ExampleMetadata, example, model_facts
 
 ItemId = Text | StrictInt
+
+Name = Annotated[str, BeforeValidator(lambda value: value.strip() if isinstance(value, str) else "")]
+"""A name in a field that files use for other things, too. A value that is not a text is no name."""
 
 
 class InputError(TirjudgeError, ValueError):
@@ -44,7 +48,7 @@ def as_input_error(where: object = None) -> Iterator[None]:
 
 
 class JudgeItem(BaseModel):
-    """One line of the input. Unknown fields, such as the name of a subset, are ignored."""
+    """One line of the input. Unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -56,6 +60,11 @@ class JudgeItem(BaseModel):
     """A reference answer that the judge sees. None: no reference."""
     label: Annotated[StrictInt, Field(ge=0)] | None = None
     """Index of the best response. None: unknown, or not unique; the item is judged but not scored."""
+    subset: Name = ""
+    """Group of the item in reports. Empty: none."""
+    model_a: Name = ""
+    """Model that wrote the first of two responses. Empty: unknown."""
+    model_b: Name = ""
 
     @model_validator(mode="after")
     def _label_is_a_response(self) -> JudgeItem:
@@ -77,6 +86,8 @@ class Task:
     """An item and its request."""
 
     item: JudgeItem
+    outline: ExampleMetadata
+    """The item without its texts, for reports."""
     request: JudgeRequest
     number: int
     """Number of the line or row in the file, counted from 1. A CSV header is not counted."""
@@ -172,10 +183,14 @@ def read_tasks(path: Path, *, settings: JudgeSettings) -> tuple[list[Task], list
     tasks: list[Task] = []
     bad: list[BadLine] = []
     line_of: dict[ItemId, int] = {}
+    first_of: dict[object, str] = {}  # prompt -> id of its first item, which names the cluster
     for number, line in lines:
         try:
             item = _with_id(JudgeItem.model_validate(parse_json(line)), taken=line_of)
-            tasks.append(Task(item=item, request=settings.request(item), number=number))
+            request = settings.request(item)
+            prompt = item.prompt if isinstance(item.prompt, str) else tuple(item.prompt)
+            outline = _outline_of(item, cluster=first_of.setdefault(prompt, str(item.id)))
+            tasks.append(Task(item=item, outline=outline, request=request, number=number))
         except ValidationError as error:
             bad.append(BadLine(number=number, problem=problem_of(error).message))
             continue
@@ -199,6 +214,18 @@ def _with_id(item: JudgeItem, *, taken: Container[ItemId]) -> JudgeItem:
     while id in taken:
         id = f"{item.sha256}#{next(numbers)}"
     return item.model_copy(update={"id": id})
+
+
+def _outline_of(item: JudgeItem, *, cluster: str) -> ExampleMetadata:
+    return example(
+        id=str(item.id),
+        prompt="",
+        responses=tuple(item.responses),
+        correct=() if item.label is None else (item.label,),
+        subset=item.subset,
+        cluster=cluster,
+        facts=model_facts(item.model_a, item.model_b) if item.model_a and item.model_b else {},
+    ).outline
 
 
 def refuse_array(content: bytes, *, source: str) -> None:

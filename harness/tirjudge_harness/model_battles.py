@@ -16,11 +16,13 @@ from tirjudge_harness.benchmark import Row
 from tirjudge_harness.examples import models_of
 from tirjudge_harness.external import chosen
 from tirjudge_harness.items import InputError, as_input_error
+from tirjudge_harness.output import is_output
 from tirjudge_harness.own_data.labels import plain
 from tirjudge_harness.own_data.mapping import listed
 from tirjudge_harness.preferences import judged_in, preference_of, preference_of_people
 from tirjudge_harness.row_files import is_row_file, read_rows
 from tirjudge_harness.statistics.ratings import ArenaScore, Battle
+from tirjudge_harness.verdict_table import refuse_table
 
 WINNERS = {
     "model_a": 1.0,
@@ -47,12 +49,13 @@ class Battles:
 
 
 def read_battles(source: Path) -> Battles:
-    """Read the verdicts of a run folder or of a file.
+    """Read the verdicts of a run folder, of an output file of `tirjudge judge`, or of a file with columns.
 
     Raises:
         InputError: the source cannot be read, a column is missing, a row is invalid, or no example names its models.
     """
-    return _of_rows(source) if is_row_file(source) else _of_run(source)
+    refuse_table(source)
+    return _of_rows(source) if is_row_file(source) and not is_output(source) else _of_run(source)
 
 
 def read_arena(path: Path) -> dict[str, ArenaScore]:
@@ -91,8 +94,8 @@ def _of_run(source: Path) -> Battles:
     if num_unnamed == len(judged):
         raise InputError(
             f"{source}: no example names two models; give a run on your own rows with the columns model_a and model_b (or "
-            "--model-a-column and --model-b-column), a run of mt-bench-human, or a CSV file with the columns model_a, "
-            "model_b and winner"
+            "--model-a-column and --model-b-column), an output of `tirjudge judge` on such rows, a run of mt-bench-human, "
+            "or a CSV file with the columns model_a, model_b and winner"
         )
     return Battles(found=found, num_without=num_without, num_unnamed=num_unnamed, people=people)
 

@@ -2,7 +2,7 @@
 
 Each line contains the configuration of its run. So a killed run can be resumed, and two different runs cannot write to the
 same file. When the file is opened, lines of failed items are removed, and the other lines are scored again with the current
-labels of the input.
+labels of the input. `tirjudge bench estimate` and `bench rank` read the file like a run.
 """
 
 from __future__ import annotations
@@ -14,9 +14,13 @@ from typing import Any
 
 from pydantic import SerializerFunctionWrapHandler, model_serializer
 
-from tirjudge.durable import refuse_other_run
+from tirjudge.durable import parse_lines, refuse_other_run
+from tirjudge.http.protocol import parse_json
+from tirjudge.right import decisions_of
 from tirjudge.types import Judgment
-from tirjudge_harness.items import InputError, ItemId, JudgeItem, Task
+from tirjudge_harness.decisions import JudgedExample
+from tirjudge_harness.examples import ExampleMetadata
+from tirjudge_harness.items import InputError, ItemId, Task, default_mode, numbered_lines
 from tirjudge_harness.run_store import RunStore, StoredModel, jsonl
 from tirjudge_harness.scoring import correctness
 
@@ -39,6 +43,8 @@ class OutputRecord(StoredModel):
     """Hash of the prompt and the responses."""
     configuration: dict[str, Any]
     """Settings and model of the run."""
+    outline: ExampleMetadata | None = None
+    """The item without its texts, for reports. None: written by an older version."""
 
     @model_serializer(mode="wrap")
     def _without_nulls(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -75,18 +81,18 @@ class Output(RunStore[OutputRecord]):
         super().__init__(path, model=OutputRecord, key=attrgetter("id"))
         self._on_line = on_line
         self._configuration = dict(configuration)
-        self._items_by_key: dict[str, list[JudgeItem]] = {}
+        self._tasks_by_key: dict[str, list[Task]] = {}
         for task in tasks:
-            self._items_by_key.setdefault(key(task), []).append(task.item)
+            self._tasks_by_key.setdefault(key(task), []).append(task)
         try:
-            self._resume({task.item.id: task.item for task in tasks})
+            self._resume({task.item.id: task for task in tasks})
         except BaseException:
             self.close()
             raise
 
     def find(self, key: str) -> Judgment | None:
         """Return the stored judgment of the items with this request key; None if missing."""
-        record = self.lines.get(self._items_by_key[key][-1].id)
+        record = self.lines.get(self._tasks_by_key[key][-1].item.id)
         return None if record is None else record.judgment
 
     async def add(self, line: OutputRecord) -> None:
@@ -97,17 +103,18 @@ class Output(RunStore[OutputRecord]):
 
     async def keep(self, key: str, judgment: Judgment) -> None:
         """Add a line for each item with this request key that has no line yet."""
-        for item in self._items_by_key[key]:
-            if item.id not in self.lines:
-                await self.add(self._record(item, judgment=judgment))
+        for task in self._tasks_by_key[key]:
+            if task.item.id not in self.lines:
+                await self.add(self._record(task, judgment=judgment))
 
     async def fail(self, key: str, error: str) -> None:
         """Add a line with the error for each item with this request key. The next run retries these items."""
-        for item in self._items_by_key[key]:
-            await self.add(self._record(item, error=error))
-            del self.lines[item.id]
+        for task in self._tasks_by_key[key]:
+            await self.add(self._record(task, error=error))
+            del self.lines[task.item.id]
 
-    def _record(self, item: JudgeItem, *, judgment: Judgment | None = None, error: str | None = None) -> OutputRecord:
+    def _record(self, task: Task, *, judgment: Judgment | None = None, error: str | None = None) -> OutputRecord:
+        item = task.item
         return OutputRecord(
             id=item.id,
             label=item.label,
@@ -116,23 +123,81 @@ class Output(RunStore[OutputRecord]):
             judgment=judgment,
             item_sha256=item.sha256,
             configuration=self._configuration,
+            outline=task.outline,
         )
 
-    def _resume(self, items: Mapping[ItemId, JudgeItem]) -> None:
+    def _resume(self, tasks: Mapping[ItemId, Task]) -> None:
         """Continue from the records in the file: drop failures, and reuse a judgment for all items with the same request."""
         judged = {record.id: record.judgment for record in self.lines.values() if record.judgment is not None}
         for id in judged:
             refuse_other_run(self.path, there=self.lines[id].configuration, here=self._configuration)
-            if id not in items or items[id].sha256 != self.lines[id].item_sha256:
-                wrong = f"the item with id {id!r} differs" if id in items else f"id {id!r} is not in the input"
+            if id not in tasks or tasks[id].item.sha256 != self.lines[id].item_sha256:
+                wrong = f"the item with id {id!r} differs" if id in tasks else f"id {id!r} is not in the input"
                 raise InputError(
                     f"{self.path} belongs to another input: {wrong}; choose another --out, or delete that file"
                 )
-        for same in self._items_by_key.values():
-            found = next((judged[item.id] for item in same if item.id in judged), None)
+        for same in self._tasks_by_key.values():
+            ids = [task.item.id for task in same]
+            found = next((judged[id] for id in ids if id in judged), None)
             if found is not None:
-                judged |= {item.id: judged.get(item.id, found) for item in same}
-        self.lines = {id: self._record(items[id], judgment=judgment) for id, judgment in judged.items()}
+                judged |= {id: judged.get(id, found) for id in ids}
+        self.lines = {id: self._record(tasks[id], judgment=judgment) for id, judgment in judged.items()}
         counting = jsonl(self.lines.values()).splitlines()
         if self._journal.lines != counting:
             self._journal.replace(counting)
+
+
+def is_output(path: Path) -> bool:
+    """Whether a file is an output of `tirjudge judge`, by its first line.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    try:
+        first = parse_json(next((line for _, line in numbered_lines(path)), b""))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(first, dict) and first.keys() >= {"id", "item_sha256", "configuration"}
+
+
+def read_output(path: Path) -> list[OutputRecord]:
+    """Read the last record of each item, in the order of the file. A partial last line is left out.
+
+    Raises:
+        InputError: the file cannot be read.
+        StorageError: a line is not a record.
+    """
+    lines = [line for _, line in numbered_lines(path) if line.endswith(b"\n")]
+    return list({one.id: one for one in parse_lines(lines, model=OutputRecord, path=path)}.values())
+
+
+def judged_in_output(path: Path) -> list[JudgedExample]:
+    """Return the items of an output file with the decisions about them. Failed items have no decisions; those of an older
+    version are left out.
+
+    Raises:
+        InputError, StorageError: as for `read_output`.
+    """
+    outlines = [(record, record.outline or _older_outline(record)) for record in read_output(path)]
+    return [_judged(record, outline) for record, outline in outlines if outline is not None]
+
+
+def _judged(record: OutputRecord, outline: ExampleMetadata) -> JudgedExample:
+    judgment, asked = record.judgment, range(outline.num_responses)
+    if judgment is None:
+        return JudgedExample(outline=outline, mode=default_mode(len(asked)), decisions=())
+    decisions = decisions_of(judgment, asked=asked, needs_program=record.configuration.get("tools") == "on")
+    return JudgedExample(outline=outline, mode=judgment.mode, decisions=tuple(decisions), judgments=(judgment,))
+
+
+def _older_outline(record: OutputRecord) -> ExampleMetadata | None:
+    """Return what a record of an older version says about its item: no prompt, no models. None: a failed item."""
+    if record.judgment is None:
+        return None
+    return ExampleMetadata(
+        id=str(record.id),
+        subset="",
+        num_responses=len(record.judgment.judged),
+        correct=() if record.label is None else (record.label,),
+        cluster=str(record.id),
+    )

@@ -13,9 +13,11 @@ from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import ExampleMetadata
 from tirjudge_harness.external import EVEN, read_decisions
 from tirjudge_harness.items import InputError
+from tirjudge_harness.output import is_output, judged_in_output
 from tirjudge_harness.own_data.labels import label_value
 from tirjudge_harness.own_data.mapping import TIE
 from tirjudge_harness.run import load_run
+from tirjudge_harness.verdict_table import refuse_table
 
 _OVER_ORDERS = ScoringRule(orders="mean")
 
@@ -24,15 +26,20 @@ _FORMS = '"A>B", "A=B", "B>A", "A", "model_a", "first", "tie", or an index from 
 
 
 def judged_in(source: Path) -> list[JudgedExample]:
-    """Return the examples of a run folder, or of a file of another program's decisions as for `tirjudge bench score`.
+    """Return the examples of a run folder, of an output file of `tirjudge judge`, or of a file of another program's decisions
+    as for `tirjudge bench score`.
 
     Raises:
-        InputError: the source is neither, or it cannot be read.
+        InputError: the source is none of these, or it cannot be read.
     """
     if source.is_file():
-        return read_decisions(source, None)
+        refuse_table(source)
+        return judged_in_output(source) if is_output(source) else read_decisions(source, None)
     if not source.is_dir():
-        raise InputError(f"{source}: not found; give the folder of a run, or a .jsonl file of decisions")
+        raise InputError(
+            f"{source}: not found; give the folder of a run, an output file of `tirjudge judge`, or a .jsonl file of "
+            "decisions"
+        )
     return load_run(source).examples
 
 

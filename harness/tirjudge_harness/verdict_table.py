@@ -39,6 +39,15 @@ def is_table(out: Path | None) -> bool:
     return out is not None and out.suffix.lower() == ".csv"
 
 
+def refuse_table(source: Path) -> None:
+    """Raise InputError if a file is a table of verdicts. The message names the file of its judgments."""
+    if is_table(source) and source.is_file():
+        with source.open(encoding="utf-8", errors="replace") as file:
+            header = file.readline().strip()
+        if header == ",".join(COLUMNS):
+            raise InputError(f"{source}: a table of verdicts; give the file of its judgments, {_beside(source)}")
+
+
 def judgments_of(table: Path, *, source: Path) -> Path:
     """Return the file of the judgments of a table.
 
@@ -49,12 +58,16 @@ def judgments_of(table: Path, *, source: Path) -> Path:
     Raises:
         InputError: the table is the input, or a file that was not written by `tirjudge judge`.
     """
-    judgments = table.with_name(f"{table.name}.jsonl")
+    judgments = _beside(table)
     if table.exists() and source.exists() and table.samefile(source):
         raise InputError(f"--out: {table} is the input; give another file")
     if table.exists() and not judgments.exists():
         raise InputError(f"--out: {table} exists, and its judgments ({judgments.name}) do not; give another file")
     return judgments
+
+
+def _beside(table: Path) -> Path:
+    return table.with_name(f"{table.name}.jsonl")
 
 
 def write_table(table: Path, *, tasks: Iterable[Task], lines: Mapping[ItemId, OutputRecord]) -> None:

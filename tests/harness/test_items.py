@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tirjudge.types import Mode
+from tirjudge_harness.examples import models_of
 from tirjudge_harness.item_files import read_item_file
 from tirjudge_harness.items import InputError, JudgeSettings, read_tasks
 from tirjudge_harness.own_data.mapping import GivenColumns
@@ -105,6 +106,18 @@ def test_lines_without_ids_get_hashes_of_their_texts(write_lines) -> None:
     assert bad == []
     assert (second, third) == (f"{first}#2", f"{first}#3")
     assert other not in (first, second, third)
+
+
+def test_lines_may_name_models_and_a_subset(write_lines) -> None:
+    names = {"model_a": " large ", "model_b": "small", "subset": "math"}
+    other = {"model_a": 7, "model_b": "small", "subset": ["math"], "id": 5, "label": None}
+    lines = [GOOD | names | {"label": 1}, GOOD | other, GOOD | {"id": "q", "prompt": "q"}]
+    tasks, bad = read_tasks(write_lines(lines), settings=JudgeSettings())
+    assert bad == []
+    first, second, third = (task.outline for task in tasks)
+    assert (models_of(first), first.subset, first.correct) == (("large", "small"), "math", (1,))
+    assert (models_of(second), second.subset, second.correct, second.id) == (None, "", (), "5")
+    assert (first.cluster, second.cluster, third.cluster) == (first.id, first.id, "q")
 
 
 def test_a_reference_is_a_part_of_the_request(write_lines) -> None:

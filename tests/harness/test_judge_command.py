@@ -283,3 +283,24 @@ def test_the_api_key_is_sent_and_not_stored(
     assert "key: none given" in without.stderr
     assert given.status == 0, given.stderr
     assert key not in given.stdout + given.stderr + (tmp_path / "out").read_text()
+
+
+def test_judgments_of_all_rows_and_labels_of_some_give_an_estimate(random_checkpoint: Path, tmp_path: Path) -> None:
+    """The three commands for labels of a sample of own rows."""
+    rows, people = tmp_path / "rows.csv", tmp_path / "people.csv"
+    lines = [f"q{n},Say {n}.,yes,no {n},large,small,{'A' if n < 3 else ''}" for n in range(30)]
+    rows.write_text("\n".join(["id,prompt,response_a,response_b,model_a,model_b,winner", *lines]))
+    table = tmp_path / "judged.csv"
+    judging = ["judge", str(rows), "--out", str(table), "--model", str(random_checkpoint), "--tools", "off"]
+    done = run_command(judging)
+    assert done.status == 0, done.stderr
+    judged = [row["id"] for row in csv.DictReader(table.read_text().splitlines())]
+    labels = [f"{number},{id},{'A' if number % 3 else 'tie'}" for number, id in enumerate(judged, start=1)]
+    people.write_text("\n".join(["row,id,label", *labels[:22], *(f"{number},q{number}," for number in range(23, 30))]))
+    source = f"{table}.jsonl"
+    done = run_command(["bench", "estimate", source, "--labels", str(people), "--format", "json"])
+    assert done.status == 0, done.stderr
+    found = {row["figure"]: row for row in json.loads(done.stdout)["rows"]}
+    assert list(found) == ["first response is better, %", "large wins, %", "small wins, %"]
+    assert {(row["labeled"], row["all"]) for row in found.values()} == {(22, 30)}
+    assert "large" in run_command(["bench", "rank", source]).stdout

@@ -146,13 +146,15 @@ async def test_identical_items_are_judged_once_and_have_one_line_each(
     assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["i0", "twin"]
 
 
-async def test_an_output_of_an_earlier_version_is_resumed_unchanged(
+async def test_an_output_of_an_earlier_version_is_resumed_and_gets_outlines(
     write_lines, pairs, first_is_best, tmp_path
 ) -> None:
     path, out = write_lines(pairs[:2]), tmp_path / "out.jsonl"
     await run(path, out=out, judge=first_is_best)
     first, second = (json.loads(line) for line in out.read_text().splitlines())
-    assert list(first) == ["id", "label", "correct", "judgment", "item_sha256", "configuration"]
+    assert list(first) == ["id", "label", "correct", "judgment", "item_sha256", "configuration", "outline"]
+    now = json.dumps(first, separators=(",", ":"), ensure_ascii=False) + "\n"
+    del first["outline"]
     earlier = json.dumps(first, separators=(",", ":"), ensure_ascii=False) + "\n"
     failure = {"id": second["id"], "label": 1, "error": "EngineUnavailable: gone"}
     failure |= {name: second[name] for name in ("item_sha256", "configuration")}
@@ -160,5 +162,5 @@ async def test_an_output_of_an_earlier_version_is_resumed_unchanged(
     await run(path, out=out, judge=first_is_best)
     assert first_is_best.prompts == ["p0", "p1", "p1"]
     lines = out.read_text().splitlines(keepends=True)
-    assert lines[0] == earlier
+    assert lines[0] == now
     assert json.loads(lines[1])["id"] == second["id"]

@@ -14,6 +14,7 @@ from tirjudge_harness.human_labels import HumanLabels, read_labels
 from tirjudge_harness.items import as_input_error
 from tirjudge_harness.preferences import judged_in, preference_of, score_of
 from tirjudge_harness.reports.tables import Column, Kind, ReportTable, TableEntry, TableRow, row
+from tirjudge_harness.run import read_manifest
 from tirjudge_harness.statistics.agreement import agreement_of
 from tirjudge_harness.statistics.intervals import Estimate
 from tirjudge_harness.statistics.prediction_powered import (
@@ -66,7 +67,7 @@ class _Quantity:
 
 
 def estimate_table(source: Path, *, labels: Path) -> ReportTable:
-    """Return the estimates of a run or of a file of decisions.
+    """Return the estimates of a run, of an output file of `tirjudge judge`, or of a file of decisions.
 
     Preferences give the share of examples whose first response people prefer, and the share of comparisons that each model
     wins, if the examples name models. Scores give the mean score of each labeled response, and the difference of the first
@@ -78,12 +79,14 @@ def estimate_table(source: Path, *, labels: Path) -> ReportTable:
     """
     judged = judged_in(source)
     given = read_labels(labels)
-    given.check(judged, path=labels)
+    unlabeled = _not_in_the_run(source)
+    given.check(judged, path=labels, hint="".join(f". {line}" for line in unlabeled))
     quantities = _preferences(judged, given) if given.kind == "preference" else _scores(judged, given)
     enough = [one for one in quantities if one.num_labeled >= MIN_LABELED]
     if not any(one.has_verdict for one in enough):
         enough = quantities[:1]  # which raises an error that says what is missing
-    rows, notes = [], [*_left_out([one for one in quantities if one not in enough]), *_without_interval(enough)]
+    left_out = _left_out([one for one in quantities if one not in enough])
+    rows, notes = [], [*unlabeled, *left_out, *_without_interval(enough)]
     for quantity in enough:
         if len(enough) > 1 and not quantity.has_verdict:
             rows.append(_row_of_people(quantity))
@@ -113,6 +116,17 @@ _READING = (
     "examples are a random sample of all examples; otherwise it has the bias of the sample.",
     "Effective labels: number of labels that would give the same standard error without a judge.",
 )
+
+
+def _not_in_the_run(source: Path) -> list[str]:
+    """Return a note on the rows that a run on a user's rows left out, because they have no label. Empty: none."""
+    num = read_manifest(source).data.num_unlabeled if source.is_dir() else 0
+    if not num:
+        return []
+    return [
+        f"The run left out {counted(num, 'row')} without a label. To count all rows, judge them with "
+        "`tirjudge judge FILE --out OUT.jsonl`, and give OUT.jsonl in place of the run."
+    ]
 
 
 def _left_out(few: Sequence[_Quantity]) -> list[str]:

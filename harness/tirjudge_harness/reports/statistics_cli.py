@@ -13,7 +13,10 @@ from tirjudge_harness.reports.formats import ReportFormat
 
 def estimate(
     source: Annotated[
-        Path, typer.Argument(help="Folder of a run, or JSONL file of decisions as for `tirjudge bench score`.")
+        Path,
+        typer.Argument(
+            help="Folder of a run, output of `tirjudge judge`, or JSONL file of decisions as for `tirjudge bench score`."
+        ),
     ],
     labels: Annotated[
         Path,
@@ -33,6 +36,7 @@ def estimate(
 
     Examples:
         tirjudge bench estimate runs/arena --labels people.csv
+        tirjudge bench estimate judged.jsonl --labels people.csv    # after: tirjudge judge rows.csv --out judged.jsonl
     """
     from tirjudge_harness.reports.estimates import estimate_table
 
@@ -42,7 +46,9 @@ def estimate(
 def rank(
     source: Annotated[
         Path,
-        typer.Argument(help="Run whose examples name their models, or file with model_a, model_b, winner, prompt."),
+        typer.Argument(
+            help="Run or output of `tirjudge judge` whose rows name models, or file with model_a, model_b, winner, prompt."
+        ),
     ],
     arena: Annotated[
         Path | None, typer.Option(help="File of people's ratings: model, score, and optionally low and high.")

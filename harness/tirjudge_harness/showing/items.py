@@ -8,15 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tirjudge.durable import parse_lines, whole_lines
 from tirjudge.http.protocol import JudgmentRecord
 from tirjudge.right import choices_by_order, decisions_of, differ, is_flipped
 from tirjudge.types import ChatMessage, Judgment, label_of
 from tirjudge_harness.decisions import JudgedExample
 from tirjudge_harness.examples import Example
 from tirjudge_harness.item_files import read_item_file
-from tirjudge_harness.items import InputError, JudgeItem, JudgeSettings
-from tirjudge_harness.output import COLUMNS_KEY, OutputRecord
+from tirjudge_harness.items import InputError, JudgeItem, JudgeSettings, numbered_lines
+from tirjudge_harness.output import COLUMNS_KEY, OutputRecord, read_output
 from tirjudge_harness.own_data.mapping import ColumnMapping
 from tirjudge_harness.own_data.rows import RATING, ROW
 from tirjudge_harness.reports.scored import ScoredRun, run_folders, score_run
@@ -196,13 +195,13 @@ def _of_example(
 
 
 def _of_output(path: Path, *, data: Path | None) -> list[ShownItem]:
-    lines = whole_lines(path)
-    if lines and not lines[0].lstrip().startswith(b"{"):
+    first = next((line for _, line in numbered_lines(path)), b"{")
+    if not first.lstrip().startswith(b"{"):
         raise InputError(
             f"{path}: not a run and not an output of `tirjudge judge`; give the folder of a run, or judge the file first: "
             "tirjudge judge FILE --out OUTPUT.jsonl"
         )
-    records = parse_lines(lines, model=OutputRecord, path=path)
+    records = read_output(path)
     if not records:
         raise InputError(f"{path}: no line; give an output file of `tirjudge judge`")
     texts: dict[Any, JudgeItem] = {}
@@ -212,7 +211,7 @@ def _of_output(path: Path, *, data: Path | None) -> list[ShownItem]:
         read = read_item_file(data, settings=JudgeSettings(), columns=mapping)
         texts = {task.item.id: task.item for task in read.tasks}
     shown = []
-    for record in {one.id: one for one in records}.values():
+    for record in records:
         item = texts.get(record.id)
         if data is not None and (item is None or item.sha256 != record.item_sha256):
             raise InputError(f"--data: {data} has no item {record.id!r} with the texts that were judged")

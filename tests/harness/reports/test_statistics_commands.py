@@ -12,7 +12,10 @@ import typer
 from typer.testing import CliRunner
 
 from tests.harness.reports.conftest import MakeRun, Pair
+from tests.judgments import build_judgment, build_rollout, build_rollout_verdict, build_verdict
+from tirjudge_harness.examples import ExampleMetadata, model_facts
 from tirjudge_harness.items import InputError
+from tirjudge_harness.output import OutputRecord
 from tirjudge_harness.reports.statistics_cli import estimate, power, rank
 
 app = typer.Typer(pretty_exceptions_enable=False)
@@ -51,6 +54,89 @@ def labels(tmp_path: Path) -> Path:
     """Labels of every second pair, equal to the judge's choice, but for pairs 70 to 78: people prefer the first response."""
     chosen = ["A=B" if n < 10 else "A>B" if n < 79 else "B>A" for n in range(0, 100, 2)]
     return write_csv(tmp_path / "people.csv", "id,label", [f"p{2 * n},{label}" for n, label in enumerate(chosen)])
+
+
+def output_record(id: str | int, *, best: int | None = 0, cluster: str = "", with_outline: bool = True) -> OutputRecord:
+    """The record of a pair of the models m and other, without a label. `best`: the judge's choice. None: the item failed."""
+    outline = ExampleMetadata(
+        id=str(id), subset="", num_responses=2, correct=(), cluster=cluster or str(id), facts=model_facts("m", "other")
+    )
+    judgment = None
+    if best is not None:
+        verdict = build_rollout_verdict("AB"[best], best=best)
+        judgment = build_judgment(build_verdict(best=best), rollouts=[build_rollout(verdict=verdict)])
+    return OutputRecord(
+        id=id,
+        error="EngineUnavailable: gone" if best is None else None,
+        judgment=judgment,
+        item_sha256="0" * 16,
+        configuration={"tools": "auto"},
+        outline=outline if with_outline else None,
+    )
+
+
+def write_output(path: Path, records: Sequence[OutputRecord]) -> Path:
+    path.write_text("".join(record.model_dump_json() + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def test_judgments_of_rows_without_labels_are_a_source(tmp_path: Path) -> None:
+    """40 rows, of which 25 have a label of people, which is the judge's choice. The judge prefers m in every fourth row."""
+    output = write_output(tmp_path / "out.jsonl", [output_record(n, best=int(n % 4 > 0)) for n in range(40)])
+    sheet = [f"{n},{'model_b' if n % 4 else 'model_a'}" if n < 25 else f"{n}," for n in range(40)]
+    given = write_csv(tmp_path / "people.csv", "id,label", sheet)
+    found = rows("estimate", output, "--labels", given)
+    assert list(found) == ["first response is better, %", "m wins, %", "other wins, %"]
+    m = found["m wins, %"]
+    assert (m["labeled"], m["all"], m["judge"]) == (25, 40, pytest.approx(25))
+    assert m["tuning"] > 0
+    assert m["effective"] > 25
+    ranked = rows("rank", output)
+    assert (ranked["m"]["wins"], ranked["other"]["wins"]) == (pytest.approx(25), pytest.approx(75))
+
+
+def test_failed_items_and_rows_of_one_prompt_count_as_in_a_run(tmp_path: Path) -> None:
+    """Four rows have the prompt of row 0, and the last item failed. A retried item has two lines."""
+    records = [output_record(n, best=n % 2, cluster="0" if n < 4 else "") for n in range(40)]
+    output = write_output(tmp_path / "out.jsonl", [output_record(5, best=None), *records, output_record(40, best=None)])
+    given = write_csv(tmp_path / "people.csv", "id,label", [f"{n},{n % 2}" for n in range(30)])
+    found = rows("estimate", output, "--labels", given)["first response is better, %"]
+    assert (found["labeled"], found["all"]) == (30, 41)
+    assert "1 example without a verdict" in shown("estimate", output, "--labels", given)
+    assert "40 verdicts on 37 prompts; 1 without a verdict" in shown("rank", output)
+
+
+def test_an_output_of_an_older_version_has_verdicts_and_no_models(tmp_path: Path) -> None:
+    records = [output_record(n, best=None if n == 40 else n % 2, with_outline=False) for n in range(41)]
+    output = write_output(tmp_path / "out.jsonl", records)
+    given = write_csv(tmp_path / "people.csv", "id,label", [f"{n},{n % 2}" for n in range(30)])
+    found = rows("estimate", output, "--labels", given)
+    assert [(name, row["labeled"], row["all"]) for name, row in found.items()] == [
+        ("first response is better, %", 30, 40)
+    ]
+    with pytest.raises(InputError, match=r"no example names two models; .* an output of `tirjudge judge` on such rows"):
+        shown("rank", output)
+
+
+def test_a_table_of_verdicts_is_refused_with_the_file_of_its_judgments(tmp_path: Path) -> None:
+    table = write_csv(tmp_path / "judged.csv", "row,id,best,confidence,basis,scores", ["1,a,A,0.9,checked,"])
+    given = write_csv(tmp_path / "people.csv", "id,label", ["a,A"])
+    for command in (["estimate", table, "--labels", given], ["rank", table]):
+        with pytest.raises(
+            InputError, match=r"a table of verdicts; give the file of its judgments, .*judged\.csv\.jsonl$"
+        ):
+            shown(*command)
+
+
+def test_a_run_names_the_rows_without_a_label_that_it_left_out(run: Path, labels: Path, tmp_path: Path) -> None:
+    manifest = run / "manifest.json"
+    stored = json.loads(manifest.read_text(encoding="utf-8"))
+    manifest.write_text(json.dumps(stored | {"data": stored["data"] | {"num_unlabeled": 15}}), encoding="utf-8")
+    note = "The run left out 15 rows without a label. To count all rows, judge them with `tirjudge judge FILE --out"
+    assert note in shown("estimate", run, "--labels", labels)
+    other = write_csv(tmp_path / "other.csv", "id,label", ["p1,A>B", "q1,A>B"])
+    with pytest.raises(InputError, match=f"unknown id 'q1'.*{note}"):
+        shown("estimate", run, "--labels", other)
 
 
 def test_labels_and_verdicts_give_an_estimate(run: Path, labels: Path) -> None:
