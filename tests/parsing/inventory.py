@@ -44,7 +44,7 @@ from tirjudge_harness.examples import example
 from tirjudge_harness.external import chosen
 from tirjudge_harness.forging.responses import forged
 from tirjudge_harness.forging.techniques import techniques_named
-from tirjudge_harness.own_data.cells import is_structured
+from tirjudge_harness.own_data.cells import structure_of
 from tirjudge_harness.row_files import read_rows
 from tirjudge_harness.showing.shortening import shortened
 from tirjudge_harness.sources import Collection
@@ -707,7 +707,7 @@ INVENTORY: dict[str, Case | str] = {
     ),
     "tirjudge_harness.forging.techniques:_MARK": "the techniques of this package",
     "tirjudge_harness.own_data.conversations:_TURN": Case(
-        is_structured,
+        structure_of,
         LINES
         | runs("\n", "\n\n", "\n\nHuman:", "\n\nAssistant: x", "\n\nHuman", before="Human:")
         | runs("[", '{"role":', ',{"role": "user", "content": ""}', before="[{"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Container, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from tirjudge_harness.benchmark import Row
 from tirjudge_harness.columns import text
@@ -19,6 +19,9 @@ from tirjudge_harness.own_data.conversations import (
 
 Reply = str | Conversation
 """A response as text, or a conversation that ends with the response."""
+
+Structure = Literal["conversation", "list", "damaged"]
+"""What a text is: a conversation, a JSON list of texts, or another text that begins like a JSON list of texts or objects."""
 
 _EMPTY = frozenset({"", "nan", "<na>"})
 """Texts, in lower case, that programs write for an empty cell."""
@@ -45,12 +48,23 @@ def text_in(row: Row, column: str) -> str:
     return text({column: value}, column)
 
 
-def is_structured(cell: str) -> bool:
-    """Whether a text is a list of messages or of texts as JSON, a list of messages in Python's notation, or a transcript."""
+def structure_of(cell: str) -> Structure | None:
+    """Return what a text is. None: a plain text.
+
+    A conversation is a list of messages as JSON or in Python's notation, or a transcript.
+    """
     head = cell.lstrip()
-    if head.startswith("["):
-        return head.startswith(PYTHON_LISTS) or isinstance(_decoded(cell), list)
-    return transcript_in(cell) is not None
+    if not head.startswith("["):
+        return None if transcript_in(cell) is None else "conversation"
+    if head.startswith(PYTHON_LISTS):
+        return "conversation"
+    try:
+        found = json.loads(cell)
+    except (ValueError, RecursionError):
+        return "damaged" if head[1:].lstrip().startswith(("{", '"')) else None
+    if are_messages(found):
+        return "conversation"
+    return "list" if _are_texts(found) else "damaged"
 
 
 def replies_in(cell: Any, *, column: str, structured: Container[str]) -> list[Reply]:
@@ -87,22 +101,23 @@ def _list_in(cell: str, *, column: str) -> list[Any]:
     Raises:
         ValueError: the text is not a JSON list of texts or messages.
     """
+    expected = f"{column}: expected a JSON list, as in the other rows"
     if cell.lstrip().startswith(PYTHON_LISTS):
         raise ValueError(f"{column}: a list in Python's notation, not JSON; write the column with json.dumps")
-    found = _decoded(cell)
-    if not isinstance(found, list):
-        raise ValueError(f"{column}: expected a JSON list, as in the other rows")
+    try:
+        found = json.loads(cell)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{expected}, but the cell is not JSON ({error}); correct it, or export the rows as JSONL if it is cut, as Excel "
+            "does after 32,767 characters"
+        ) from None
+    if not (_are_texts(found) or are_messages(found)):
+        raise ValueError(f"{expected}; the list has other values than texts or messages with a role and a content")
     return found
 
 
-def _decoded(cell: str) -> Any:
-    """Return a JSON list of texts, or of messages. None: another text."""
-    try:
-        value = json.loads(cell)
-    except (ValueError, RecursionError):
-        return None
-    is_texts = isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
-    return value if is_texts or are_messages(value) else None
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(one, str) for one in value)
 
 
 def prompt_in(row: Row, columns: Sequence[str], *, structured: Container[str]) -> Reply:

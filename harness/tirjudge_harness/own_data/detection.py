@@ -12,7 +12,7 @@ from typing import Any
 from tirjudge_harness.benchmark import Row
 from tirjudge_harness.items import InputError
 from tirjudge_harness.neutral import is_neutral
-from tirjudge_harness.own_data.cells import Reply, is_empty, is_structured, replies_in
+from tirjudge_harness.own_data.cells import Reply, Structure, is_empty, replies_in, structure_of
 from tirjudge_harness.own_data.labels import label_value, meanings_of, plain, rating_of
 from tirjudge_harness.own_data.mapping import TIE, ColumnMapping, GivenColumns, listed
 from tirjudge_harness.own_data.missing import example_options, missing
@@ -77,6 +77,10 @@ _RATER = re.compile(r"(rater|annotator|labeler)_?(?:[a-h]|[0-9]{1,2})")
 MIN_KNOWN = 0.5
 """Minimum share of the labels whose meaning must be known. The other rows are invalid."""
 
+MIN_READABLE = 0.5
+"""Minimum share of the texts of a column that are conversations or JSON lists of texts, if all others begin like such a list.
+The rows of the others are invalid."""
+
 MAX_SHOWN_VALUES = 8
 
 
@@ -91,8 +95,8 @@ class OwnTable:
     """All columns."""
     filled: Mapping[str, str]
     """Normalized name -> name of the columns with a value in at least one row."""
-    structured: tuple[str, ...]
-    """Columns whose texts are all JSON lists or transcripts."""
+    structures: Mapping[str, Structure]
+    """Column -> `conversation` or `list`, for the columns whose texts are conversations or JSON lists of texts."""
 
     @classmethod
     def of(cls, rows: Sequence[Row], *, source: str) -> OwnTable:
@@ -102,16 +106,17 @@ class OwnTable:
         for row in rows:
             empty.difference_update([name for name in empty if not is_empty(row.get(name))])
         filled = {plain(name): name for name in columns if name not in empty}
-        structured = [name for name in filled.values() if _are_structured(row.get(name) for row in rows)]
-        return cls(source=source, rows=rows, columns=tuple(columns), filled=filled, structured=tuple(structured))
+        found = {name: _structure(row.get(name) for row in rows) for name in filled.values()}
+        structures = {name: structure for name, structure in found.items() if structure is not None}
+        return cls(source=source, rows=rows, columns=tuple(columns), filled=filled, structures=structures)
 
-    def replies(self, row: Row, columns: Iterable[str]) -> list[Reply]:
+    def replies(self, row: Row, columns: Sequence[str]) -> list[Reply]:
         """Return the responses of a row. Empty: a cell is empty or cannot be read."""
         try:
             return [
                 reply
                 for column in columns
-                for reply in replies_in(row.get(column), column=column, structured=self.structured)
+                for reply in replies_in(row.get(column), column=column, structured=self.structures)
             ]
         except ValueError:
             return []
@@ -186,7 +191,7 @@ def find_mapping(table: OwnTable, given: GivenColumns, *, needs_labels: bool = T
     layout = _layout(table, given, needs_labels=needs_labels)
     layout = layout.model_copy(update=_texts(table, given, layout=layout))
     layout = layout.model_copy(update={"models": _models(table, given, layout=layout)})
-    structured = tuple(name for name in table.structured if name in layout.used)
+    structured = tuple(name for name in table.structures if name in layout.used)
     layout = layout.model_copy(update={"structured": structured})
     if layout.layout == "chosen_rejected" or not layout.labels:
         return layout
@@ -260,10 +265,15 @@ def _are_consecutive(ends: Iterable[str]) -> bool:
     return len(found) > 1 and any(every.startswith(found) for every in ("abcdefgh", "0123456789", "123456789"))
 
 
-def _are_structured(cells: Iterable[Any]) -> bool:
-    """Whether there are texts among the cells, and all of them are JSON lists or transcripts."""
-    texts = [cell for cell in cells if isinstance(cell, str) and not is_empty(cell)]
-    return bool(texts) and all(map(is_structured, texts))
+def _structure(cells: Iterable[Any]) -> Structure | None:
+    """Return what the texts of a column are: `conversation` or `list`. A minority can be damaged. None: plain texts."""
+    counted = Counter(structure_of(cell) for cell in cells if isinstance(cell, str) and not is_empty(cell))
+    if not counted or None in counted:
+        return None
+    minimum = MIN_READABLE * counted.total()
+    if counted["conversation"] >= minimum:
+        return "conversation"
+    return "list" if counted["conversation"] + counted["list"] >= minimum else None
 
 
 def _found_labels(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tirjudge.types import ChatMessage
-from tirjudge_harness.own_data.cells import is_structured, replies_in
+from tirjudge_harness.own_data.cells import replies_in, structure_of
 from tirjudge_harness.own_data.conversations import conversation_in, prompt_and_responses
 
 USER, ASSISTANT = {"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}
@@ -26,16 +26,23 @@ EXPECTED = (ChatMessage(role="user", content="Hi"), ChatMessage(role="assistant"
 )
 def test_every_notation_is_the_same_conversation(cell: Any) -> None:
     assert replies_in(cell, column="c", structured=("c",)) == [EXPECTED]
-    assert not isinstance(cell, str) or is_structured(cell)
+    assert not isinstance(cell, str) or structure_of(cell) == "conversation"
     # In a column of other texts, it is the text of a response.
     assert replies_in(cell, column="c", structured=()) == [cell if isinstance(cell, str) else EXPECTED]
 
 
+@pytest.mark.parametrize("cell", ["text", "[see below]", "Assistant: alone", "{}", "[" * 100_000, "Human"])
+def test_other_texts_are_plain(cell: str) -> None:
+    assert structure_of(cell) is None
+
+
 @pytest.mark.parametrize(
-    "cell", ["text", '[{"a": 1}]', "[{broken", "[1]", "[]", "Assistant: alone", "{}", "[" * 100_000, "Human"]
+    "cell", ['[{"a": 1}]', "[{broken", "[1]", "[]", '["a", null]', ' [ "a', json.dumps([USER])[:-3]]
 )
-def test_other_texts_are_not_structured(cell: str) -> None:
-    assert not is_structured(cell)
+def test_texts_that_begin_like_a_list_of_texts_or_messages_are_damaged(cell: str) -> None:
+    assert structure_of(cell) == "damaged"
+    with pytest.raises(ValueError, match="c: expected a JSON list, as in the other rows"):
+        replies_in(cell, column="c", structured=("c",))
 
 
 @pytest.mark.parametrize("value", [[], [{"a": 1}], None, 3, "text", {"role": "user"}])
@@ -44,6 +51,7 @@ def test_other_values_are_not_conversations(value: Any) -> None:
 
 
 def test_a_json_list_of_texts_is_a_list_of_responses() -> None:
+    assert structure_of('["x", "y"]') == "list"
     assert replies_in('["x", "y"]', column="c", structured=("c",)) == ["x", "y"]
     with pytest.raises(ValueError, match="c: expected a JSON list, as in the other rows"):
         replies_in("x", column="c", structured=("c",))

@@ -110,6 +110,36 @@ def test_a_response_that_is_json_is_a_text_unless_its_whole_column_is(load: Load
     assert [one.responses for one in own.examples] == [(row["chosen"], row["rejected"]) for row in rows]
 
 
+def test_a_damaged_cell_makes_its_row_invalid_and_not_its_column_plain_text(load: Load) -> None:
+    chats = [[{"role": "system", "content": "s"}, *messages(f"p{n}")] for n in range(5)]
+    rows = [{"messages": json.dumps(chat), "chosen": "x", "rejected": "y"} for chat in chats]
+    rows[2]["messages"] = rows[2]["messages"][:-3]
+    own = load(rows, name="rows.csv")
+    assert own.columns.structured == ("messages",)
+    assert [len(one.prompt) for one in own.examples] == [2] * 4
+    ((number, problem),) = [(bad.number, bad.problem) for bad in own.bad_rows]
+    assert number == 3
+    assert problem.startswith("messages: expected a JSON list, as in the other rows, but the cell is not JSON (Unterm")
+    assert problem.endswith(
+        "; correct it, or export the rows as JSONL if it is cut, as Excel does after 32,767 characters"
+    )
+    lists = [{"prompt": f"p{n}", "responses": json.dumps(["x", "y"]), "label": "BA"[n % 2]} for n in range(4)]
+    lists[1]["responses"] = '["x", null]'
+    own = load(lists, name="lists.csv")
+    assert [one.responses for one in own.examples] == [("x", "y")] * 3
+    assert [bad.problem for bad in own.bad_rows] == [
+        "responses: expected a JSON list, as in the other rows; the list has other values than texts or messages with a "
+        "role and a content"
+    ]
+
+
+def test_a_column_with_another_text_or_mostly_other_lists_is_plain_text(load: Load) -> None:
+    chat, other = json.dumps(messages("p")), '[{"city": "Oslo"}]'
+    for cells in ((chat, chat, "p"), (chat, other, other)):
+        rows = [{"prompt": cell, "chosen": f"x{n}", "rejected": "y"} for n, cell in enumerate(cells)]
+        assert [one.prompt for one in load(rows, name="rows.csv").examples] == list(cells)
+
+
 def test_a_pair_of_equal_responses_is_invalid(load: Load) -> None:
     own = load([PAIR, PAIR | {"prompt": "q", "response_a": "y"}])
     assert [bad.problem for bad in own.bad_rows] == [
