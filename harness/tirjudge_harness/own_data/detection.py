@@ -14,7 +14,7 @@ from tirjudge_harness.items import InputError
 from tirjudge_harness.neutral import is_neutral
 from tirjudge_harness.own_data.cells import Reply, Structure, is_empty, replies_in, structure_of
 from tirjudge_harness.own_data.labels import label_value, meanings_of, plain, rating_of
-from tirjudge_harness.own_data.mapping import TIE, ColumnMapping, GivenColumns, listed
+from tirjudge_harness.own_data.mapping import TIE, ColumnMapping, GivenColumns, listed, lists_are_texts
 from tirjudge_harness.own_data.missing import example_options, missing
 
 PROMPTS = (
@@ -112,11 +112,12 @@ class OwnTable:
 
     def replies(self, row: Row, columns: Sequence[str]) -> list[Reply]:
         """Return the responses of a row. Empty: a cell is empty or cannot be read."""
+        structured = self.structures.keys() - set(filter(self._has_json_texts, columns))
         try:
             return [
                 reply
                 for column in columns
-                for reply in replies_in(row.get(column), column=column, structured=self.structures)
+                for reply in replies_in(row.get(column), column=column, structured=structured)
             ]
         except ValueError:
             return []
@@ -152,9 +153,18 @@ class OwnTable:
         fix = f"give {'; '.join(fixes[role] for role, is_found in roles.items() if not is_found)}"
         if options:
             fix += f"; for example {options}"
+        fix += self.list_advice(responses)
         if not has_label:
             fix += ". Without labels, `tirjudge judge FILE` gives verdicts"
         return self.refusal(missing(roles), fix=fix)
+
+    def list_advice(self, responses: Sequence[str]) -> str:
+        """Return what to do if a single column has JSON lists of responses that are read as texts. Empty: it has none."""
+        return f"; {lists_are_texts(responses)}" if len(responses) == 1 and self._has_json_texts(responses[0]) else ""
+
+    def _has_json_texts(self, column: str) -> bool:
+        """Whether a column has JSON lists of texts, and its name is not one of lists of responses."""
+        return self.structures.get(column) == "list" and not _is_of_lists(column)
 
     def check(self, given: GivenColumns) -> None:
         """Raise InputError if a given column does not exist."""
@@ -191,7 +201,8 @@ def find_mapping(table: OwnTable, given: GivenColumns, *, needs_labels: bool = T
     layout = _layout(table, given, needs_labels=needs_labels)
     layout = layout.model_copy(update=_texts(table, given, layout=layout))
     layout = layout.model_copy(update={"models": _models(table, given, layout=layout)})
-    structured = tuple(name for name in table.structures if name in layout.used)
+    texts = lists_read_as_texts(table, layout)
+    structured = tuple(name for name in table.structures if name in layout.used and name not in texts)
     layout = layout.model_copy(update={"structured": structured})
     if layout.layout == "chosen_rejected" or not layout.labels:
         return layout
@@ -201,6 +212,23 @@ def find_mapping(table: OwnTable, given: GivenColumns, *, needs_labels: bool = T
         if needs_labels:
             raise
         return layout.model_copy(update={"labels": ()})
+
+
+def lists_read_as_texts(table: OwnTable, layout: ColumnMapping) -> tuple[str, ...]:
+    """Return the columns in which each JSON list of texts is one response, as it is.
+
+    In a single column such as `responses`, they are lists of responses. If the prompts are lists too, a list has one text for
+    each turn of a conversation, as in the file of LMSYS's competition on Kaggle.
+    """
+    has_turns = len(layout.prompt) == 1 and table.structures.get(layout.prompt[0]) == "list"
+    if has_turns or (len(layout.responses) == 1 and _is_of_lists(layout.responses[0])):
+        return ()
+    return tuple(name for name in layout.response_columns if table.structures.get(name) == "list")
+
+
+def _is_of_lists(column: str) -> bool:
+    """Whether a column is named like one of lists of responses."""
+    return plain(column) in LISTS
 
 
 def _layout(table: OwnTable, given: GivenColumns, *, needs_labels: bool) -> ColumnMapping:
@@ -337,7 +365,7 @@ def _models(table: OwnTable, given: GivenColumns, *, layout: ColumnMapping) -> t
     if len(named) == 1 or (named and not has_pairs):
         raise InputError(
             f"--model-a-column and --model-b-column: give both, for rows with two responses; got {listed(named)}, and the "
-            f"responses are in {listed([name for name in (layout.chosen, layout.rejected, *layout.responses) if name])}"
+            f"responses are in {listed(layout.response_columns)}"
         )
     if named or not has_pairs:
         return named
@@ -352,7 +380,7 @@ def _models(table: OwnTable, given: GivenColumns, *, layout: ColumnMapping) -> t
 
 
 def _prompt(table: OwnTable, given: GivenColumns, *, layout: ColumnMapping) -> tuple[str, ...]:
-    columns = [name for name in (layout.chosen, layout.rejected, *layout.responses) if name is not None]
+    columns = layout.response_columns
     if _have_prompts(table, columns):
         return ()
     found = [column for column in table.among(PROMPTS) if column not in layout.used]
@@ -403,6 +431,7 @@ def _with_labels(table: OwnTable, given: GivenColumns, *, layout: ColumnMapping)
         known = {value: f"{number:g}" for value in counted if (number := rating_of(value, given=own)) is not None}
         values = {value: meaning for value, meaning in known.items() if not _is_number(value)} | own
         wanted, fix = "a number", "give a numeric --label-column, or --label-value VALUE=NUMBER for each value"
+        fix = f"{fix}{table.list_advice(layout.responses)}"
     else:
         listed_in, *others = layout.responses
         width = len(layout.responses) if others else _longest(table, listed_in)

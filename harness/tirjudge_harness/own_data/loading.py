@@ -12,7 +12,7 @@ from tirjudge_harness.external import EVEN
 from tirjudge_harness.foreign_rows import benchmarks_of
 from tirjudge_harness.items import InputError
 from tirjudge_harness.own_data.benchmark import own_benchmark
-from tirjudge_harness.own_data.detection import OwnTable, find_mapping
+from tirjudge_harness.own_data.detection import OwnTable, find_mapping, lists_read_as_texts
 from tirjudge_harness.own_data.mapping import ColumnMapping, GivenColumns
 from tirjudge_harness.own_data.rows import own_example
 from tirjudge_harness.row_files import NumberedRow, is_row_file, read_rows, stem_of
@@ -35,6 +35,8 @@ class OwnData:
     """Valid rows without a label, a right or a wrong response. They are left out."""
     num_repeated_ids: int
     """Examples whose id got a numeric suffix, because an earlier row has the same id."""
+    lists: tuple[str, ...]
+    """Columns of responses in which each JSON list is read as the text of one response."""
     looks_like: list[str]
     """Names of the installed benchmarks to which the rows convert. Empty: none."""
 
@@ -71,8 +73,11 @@ def load_own(
     if not rows:
         first = next(row for table in tables.values() for row in table)
         raise InputError(f"{source}: row {first.number}: {first.problem}; no row is valid")
+    lists: tuple[str, ...] = ()
     if columns is None:
-        columns = find_mapping(OwnTable.of(rows, source=source), given or GivenColumns(), needs_labels=needs_labels)
+        table = OwnTable.of(rows, source=source)
+        columns = find_mapping(table, given or GivenColumns(), needs_labels=needs_labels)
+        lists = lists_read_as_texts(table, columns)
     collection, bad, num_unlabeled = Collection(), list[BadRow](), 0
     for name, table in tables.items():
         for row in table:
@@ -99,6 +104,7 @@ def load_own(
         bad_rows=bad,
         num_unlabeled=num_unlabeled,
         num_repeated_ids=collection.num_with_id.total(),
+        lists=lists,
         looks_like=benchmarks_of(rows),
     )
 

@@ -77,7 +77,7 @@ class ColumnMapping(StoredModel):
     label_values: dict[str, str] = Field(default_factory=dict)
     """Normalized value of a label -> its meaning: a letter, `tie`, or a number. Empty: ratings are numbers."""
     structured: tuple[str, ...] = ()
-    """Columns whose texts are JSON lists or transcripts. Texts of other columns are not parsed."""
+    """Columns whose texts are read as JSON lists or transcripts. Texts of other columns are not parsed."""
     id: str | None = None
     """Column of the ids. None: an id is a hash of the texts."""
     subset: str | None = None
@@ -88,11 +88,15 @@ class ColumnMapping(StoredModel):
     """Two columns: the models that wrote the first and the second response. Empty: the models are not named."""
 
     @property
+    def response_columns(self) -> tuple[str, ...]:
+        """The columns of the right and the wrong responses, or those of all responses."""
+        return self.responses or tuple(name for name in (self.chosen, self.rejected) if name is not None)
+
+    @property
     def used(self) -> list[str]:
         """All columns of the mapping."""
-        single = (self.chosen, self.rejected, self.id, self.subset, self.reference)
-        given = [name for name in single if name is not None]
-        return [*self.prompt, *self.responses, *self.labels, *given, *self.models]
+        given = [name for name in (self.id, self.subset, self.reference) if name is not None]
+        return [*self.prompt, *self.response_columns, *self.labels, *given, *self.models]
 
 
 def label_values_of(options: Sequence[str]) -> dict[str, str] | None:
@@ -119,6 +123,14 @@ def _is_number(text: str) -> bool:
         return math.isfinite(float(text))
     except ValueError:
         return False
+
+
+def lists_are_texts(columns: Sequence[str]) -> str:
+    """Return a note about columns in which each JSON list is one response."""
+    return (
+        f"each JSON list in {listed(columns)} is read as the text of one response; for lists of responses, use a column "
+        "`responses`, or lists in a .jsonl file"
+    )
 
 
 def listed(names: Sequence[object]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from tirjudge.types import label_of, prompt_text
 from tirjudge_harness.examples import Example
 from tirjudge_harness.own_data.loading import OwnData
-from tirjudge_harness.own_data.mapping import TIE, ColumnMapping
+from tirjudge_harness.own_data.mapping import TIE, ColumnMapping, lists_are_texts
 from tirjudge_harness.own_data.rows import RATING
 from tirjudge_harness.sources import one_line
 
@@ -29,6 +29,8 @@ def mapping_lines(own: OwnData) -> list[str]:
         ("left out, because the row is invalid", len(own.bad_rows)),
     ):
         lines += [f"  {what}: {num}"] if num else []
+    if own.lists:
+        lines.append(f"  note: {lists_are_texts(own.lists)}")
     if own.looks_like:
         names = " or ".join(own.looks_like)
         lines.append(

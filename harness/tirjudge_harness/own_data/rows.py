@@ -75,7 +75,7 @@ def own_example(row: Row, *, columns: ColumnMapping, number: int, needs_label: b
 
 def _texts(row: Row, columns: ColumnMapping) -> tuple[str | Conversation, tuple[str, ...], int]:
     """Return the prompt, the responses, and the number of responses in the column `chosen`."""
-    names = columns.responses or tuple(name for name in (columns.chosen, columns.rejected) if name is not None)
+    names = columns.response_columns
     cells = [replies_in(row.get(name), column=name, structured=columns.structured) for name in names]
     if columns.layout == "rated" or len(columns.responses) > 1:
         for name, cell in zip(names, cells, strict=True):

@@ -140,6 +140,58 @@ def test_a_column_with_another_text_or_mostly_other_lists_is_plain_text(load: Lo
         assert [one.prompt for one in load(rows, name="rows.csv").examples] == list(cells)
 
 
+NOTE = (
+    "each JSON list in {} is read as the text of one response; for lists of responses, use a column `responses`, or lists "
+    "in a .jsonl file"
+)
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl"])
+@pytest.mark.parametrize(
+    ("columns", "label"),
+    [
+        (("chosen", "rejected"), {}),
+        (("response_a", "response_b"), {"winner": "A"}),
+        (("response",), {"score": 1}),
+        (("response",), {"label": 0}),
+    ],
+)
+def test_a_response_that_is_a_json_list_of_texts_is_one_response(
+    load: Load, name: str, columns: tuple[str, ...], label: dict[str, Any]
+) -> None:
+    cells = dict(zip(columns, ('["red", "green"]', '["red", "pink", "grey"]'), strict=False))
+    own = load([{"prompt": "Return a JSON list with exactly two colors.", **cells, **label}], name=name)
+    assert own.bad_rows == []
+    assert [one.responses for one in own.examples] == [tuple(cells.values())]
+    assert mapping_lines(own)[-1] == f"  note: {NOTE.format(', '.join(map(repr, columns)))}"
+
+
+def test_json_lists_of_one_text_are_responses_as_they_are(load: Load) -> None:
+    row = {"prompt": "List the primes below 3.", "chosen": '["2"]', "rejected": '["2", "3"]'}
+    assert load([row], name="rows.csv").examples[0].responses == ('["2"]', '["2", "3"]')
+
+
+def test_lists_in_a_column_for_one_response_get_the_advice_to_rename_it(load: Load) -> None:
+    row = {"prompt": "p", "response": '["x", "y"]'}
+    note = NOTE.format("'response'")
+    for label, says in (({"winner": "A"}, "no label column found"), ({"label": "A"}, "do not clearly mean a number")):
+        with pytest.raises(InputError, match=f"{says}.*; {note}"):
+            load([row | label], name="rows.csv")
+
+
+def test_lists_of_turns_are_unwrapped_if_the_prompts_are_lists_too(load: Load) -> None:
+    turns = [(["p0"], ["x0"], ["y0"]), (["p1", "q1"], ["x1", "z"], ["y1", "z"]), (["p2"], ["x2"], ["y2"])]
+    columns = ("prompt", "response_a", "response_b")
+    rows = [dict(zip(columns, map(json.dumps, row), strict=True)) | {"winner": "model_a"} for row in turns]
+    own = load(rows, name="rows.csv")
+    assert own.columns.structured == columns
+    assert [(one.prompt, *one.responses) for one in own.examples] == [("p0", "x0", "y0"), ("p2", "x2", "y2")]
+    assert [bad.problem for bad in own.bad_rows] == ["response_a: expected one response, got a list of 2"]
+    assert own.lists == ()
+    rated = [{"prompt": row["prompt"], "response": row["response_a"], "score": 1} for row in rows[::2]]
+    assert [one.responses for one in load(rated, name="rated.csv").examples] == [("x0",), ("x2",)]
+
+
 def test_a_pair_of_equal_responses_is_invalid(load: Load) -> None:
     own = load([PAIR, PAIR | {"prompt": "q", "response_a": "y"}])
     assert [bad.problem for bad in own.bad_rows] == [
