@@ -62,6 +62,10 @@ class Collection:
 
     joined: Joined | None = None
     """Join two examples with the same id and texts. None: the second is a duplicate."""
+    label_of: Callable[[Example], object] = lambda one: one.outline.correct
+    """Returns the label of an example, in which duplicates can differ."""
+    advice: str = "keep one of them"
+    """What to do with duplicates whose labels differ."""
     examples: dict[str, Example] = field(default_factory=dict)
     """Examples by id."""
     places: dict[tuple[str, Prompt, tuple[str, ...]], str] = field(default_factory=dict)
@@ -85,9 +89,11 @@ class Collection:
         id = own_id = found.outline.id
         texts = (own_id, found.prompt, found.responses)
         if texts in self.places:
-            if self.joined is None:
-                raise ValueError(f"duplicate of {self.places[texts]}")
             id = self.ids[texts]
+            if self.joined is None:
+                differs = self.label_of(found) != self.label_of(self.examples[id])
+                other = f", with another label; {self.advice}" if differs else ""
+                raise ValueError(f"duplicate of {self.places[texts]}{other}")
             self.examples[id] = self.joined(self.examples[id], found)
             return id
         self.places[texts] = place

@@ -155,10 +155,13 @@ def test_an_unknown_part_and_a_missing_file_are_errors(tmp_path: Path) -> None:
 
 
 def test_ids_are_made_unique_and_duplicate_rows_are_reported(tmp_path: Path) -> None:
-    path = written(tmp_path / "new.jsonl", row("a"), row("a", task="Another"), row("b"), row("a"))
+    path = written(tmp_path / "new.jsonl", row("a"), row("a", task="Another"), row("b"), row("a"), row("a", best=1))
     found, bad = loaded(path)
     assert [(one.outline.id, one.prompt) for one in found] == [("a", "Task a"), ("a#2", "Another"), ("b", "Task b")]
-    assert [(report.number, report.problem) for report in bad] == [(4, f"duplicate of row 1 of {path}")]
+    assert [(report.number, report.problem) for report in bad] == [
+        (4, f"duplicate of row 1 of {path}"),
+        (5, f"duplicate of row 1 of {path}, with another label; keep one of them"),
+    ]
 
 
 def test_examples_of_one_prompt_share_a_cluster(tmp_path: Path) -> None:

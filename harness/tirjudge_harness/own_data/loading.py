@@ -14,12 +14,15 @@ from tirjudge_harness.items import InputError
 from tirjudge_harness.own_data.benchmark import own_benchmark
 from tirjudge_harness.own_data.detection import OwnTable, find_mapping, lists_read_as_texts
 from tirjudge_harness.own_data.mapping import ColumnMapping, GivenColumns
-from tirjudge_harness.own_data.rows import own_example
+from tirjudge_harness.own_data.rows import label_in, own_example
 from tirjudge_harness.row_files import NumberedRow, is_row_file, read_rows, stem_of
 from tirjudge_harness.sources import BadRow, Collection, one_line
 
 HUB_FOLDER = "data"
 """Folder of the files in a downloaded repository of the Hugging Face hub."""
+
+RATERS_ADVICE = "for labels of several raters, write one row with a column for each rater, and repeat --label-column"
+"""What to do with rows that differ in the label alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +81,7 @@ def load_own(
         table = OwnTable.of(rows, source=source)
         columns = find_mapping(table, given or GivenColumns(), needs_labels=needs_labels)
         lists = lists_read_as_texts(table, columns)
-    collection, bad, num_unlabeled = Collection(), list[BadRow](), 0
+    collection, bad, num_unlabeled = Collection(label_of=label_in, advice=RATERS_ADVICE), list[BadRow](), 0
     for name, table in tables.items():
         for row in table:
             try:

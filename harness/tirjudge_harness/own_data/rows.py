@@ -73,6 +73,11 @@ def own_example(row: Row, *, columns: ColumnMapping, number: int, needs_label: b
     return _example(row, columns, prompt=prompt, responses=responses, correct=correct, facts=facts)
 
 
+def label_in(one: Example) -> tuple[Any, ...]:
+    """Return what a row says about the responses: the right ones, whether it is a tie, its rating and its raters' labels."""
+    return one.outline.correct, *(one.outline.facts.get(key) for key in (EVEN, RATING, RATERS))
+
+
 def _texts(row: Row, columns: ColumnMapping) -> tuple[str | Conversation, tuple[str, ...], int]:
     """Return the prompt, the responses, and the number of responses in the column `chosen`."""
     names = columns.response_columns

@@ -386,6 +386,19 @@ def test_several_raters_are_found_and_their_majority_counts(load: Load) -> None:
     assert own.num_unlabeled == 1
 
 
+def test_rows_of_several_raters_are_duplicates_whose_labels_differ(load: Load) -> None:
+    advice = "for labels of several raters, write one row with a column for each rater, and repeat --label-column"
+    rated = {"prompt": "p", "response": "x"}
+    for rows in (
+        [PAIR, PAIR, PAIR | {"winner": "A"}, PAIR | {"winner": "tie"}],
+        [rated | {"score": score} for score in (3, 3, 4, 5)],
+    ):
+        own = load(rows)
+        same = f"duplicate of row 1 of {own.bad_rows[0].source}"
+        other = f"{same}, with another label; {advice}"
+        assert [(bad.number, bad.problem) for bad in own.bad_rows] == [(2, same), (3, other), (4, other)]
+
+
 def test_the_labels_of_a_single_rater_are_found_unless_there_are_other_labels(load: Load) -> None:
     row = {"prompt": "p", "response_a": "x", "response_b": "y", "rater_1": "B"}
     assert load([row]).columns.labels == ("rater_1",)
