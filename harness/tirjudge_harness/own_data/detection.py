@@ -13,7 +13,7 @@ from tirjudge_harness.benchmark import Row
 from tirjudge_harness.items import InputError
 from tirjudge_harness.neutral import is_neutral
 from tirjudge_harness.own_data.cells import Reply, Structure, is_empty, replies_in, structure_of
-from tirjudge_harness.own_data.labels import label_value, meanings_of, plain, rating_of
+from tirjudge_harness.own_data.labels import comma_advice, label_value, meanings_of, plain, rating_of
 from tirjudge_harness.own_data.mapping import TIE, ColumnMapping, GivenColumns, listed, lists_are_texts
 from tirjudge_harness.own_data.missing import example_options, missing
 
@@ -431,7 +431,7 @@ def _with_labels(table: OwnTable, given: GivenColumns, *, layout: ColumnMapping)
         known = {value: f"{number:g}" for value in counted if (number := rating_of(value, given=own)) is not None}
         values = {value: meaning for value, meaning in known.items() if not _is_number(value)} | own
         wanted, fix = "a number", "give a numeric --label-column, or --label-value VALUE=NUMBER for each value"
-        fix = f"{fix}{table.list_advice(layout.responses)}"
+        fix = f"{fix}{comma_advice(unknown)}{table.list_advice(layout.responses)}"
     else:
         listed_in, *others = layout.responses
         width = len(layout.responses) if others else _longest(table, listed_in)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tirjudge.types import MAX_RESPONSES, label_of
@@ -193,6 +193,14 @@ def rating_of(value: str, *, given: Mapping[str, str]) -> float | None:
     except ValueError:
         return 1.0 if value in _TRUE else 0.0 if value in _FALSE else None
     return number if abs(number) < float("inf") else None
+
+
+def comma_advice(values: Iterable[str]) -> str:
+    """Return how to write a number with a decimal comma. Empty: no value is one."""
+    for value in values:
+        if "," in value and rating_of(point := value.replace(",", "."), given={}) is not None:
+            return f"; write a decimal point: {point}"
+    return ""
 
 
 def majority(votes: Sequence[int | None]) -> int | None:

@@ -16,7 +16,7 @@ from tirjudge_harness.external import EVEN
 from tirjudge_harness.neutral import neutral_example
 from tirjudge_harness.own_data.cells import Reply, is_empty, prompt_in, replies_in, text_in
 from tirjudge_harness.own_data.conversations import Conversation, prompt_and_responses
-from tirjudge_harness.own_data.labels import label_value, majority, rating_of
+from tirjudge_harness.own_data.labels import comma_advice, label_value, majority, rating_of
 from tirjudge_harness.own_data.mapping import TIE, ColumnMapping
 
 RATERS = "raters"
@@ -135,7 +135,7 @@ def _rating(row: Row, column: str, *, values: Mapping[str, str]) -> float | None
     value = _value(row, column)
     rating = None if value is None else rating_of(value, given=values)
     if value is not None and rating is None:
-        raise ValueError(f"{column}: expected a number, got {value!r}")
+        raise ValueError(f"{column}: expected a number, got {value!r}{comma_advice([value])}")
     return rating
 
 

@@ -421,6 +421,19 @@ def test_ratings_are_read_and_several_raters_are_averaged(load: Load) -> None:
     assert (graded.examples[0].outline.facts["rating"], graded.columns.label_values) == (1.0, {"true": "1"})
 
 
+def test_ratings_with_a_decimal_comma_get_the_advice_to_write_a_point(load: Load) -> None:
+    rows = [{"prompt": "p", "response": f"r{n}", "score": score} for n, score in enumerate(("4", "4,5", "1,2,3"))]
+    own = load([*rows, rows[0] | {"response": "r3"}], name="rows.csv")
+    assert [bad.problem for bad in own.bad_rows] == [
+        "score: expected a number, got '4,5'; write a decimal point: 4.5",
+        "score: expected a number, got '1,2,3'",
+    ]
+    with pytest.raises(
+        InputError, match=r"do not clearly mean a number: '4,5' in 1 rows.*; write a decimal point: 4.5$"
+    ):
+        load(rows[1:], name="rows.csv")
+
+
 def test_ids_are_those_of_a_unique_column_or_of_the_texts(load: Load) -> None:
     rows = [PAIR | {"id": "one"}, PAIR | {"id": "two", "prompt": "q"}]
     assert [one.outline.id for one in load(rows).examples] == ["one", "two"]
