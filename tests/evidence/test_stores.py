@@ -80,6 +80,83 @@ def test_a_csv_file_is_read_as_it_is_written(content: str, expected: list[dict[s
     assert found == expected
 
 
+def column(*cells: str) -> tuple[str, list[Any]]:
+    """Type and values of a column of a CSV file with these cells; dates and times as text of ISO 8601."""
+    store = loaded("t", "c,other\n" + "".join(f"{cell},x\n" for cell in cells))
+    values = [value for row in store.sql("SELECT c FROM t") for value in row.values()]
+    kind = store.describe()["lines"][0].removeprefix("t(c ").partition(", other")[0]
+    return kind, [held.to_json(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["2024-01-01", "infinity", "epoch"],
+        ["2024-01-01", "unknown"],
+        ["2024/03/01"],
+        [r"2024\03\01"],
+        ["2024 03 01"],
+        ["2024-3-1"],
+        ["2024-02-30"],
+        ["0000-01-01"],
+        ["2024-01-01 (BC)"],
+        ["2024-01-01T24:00"],
+        ["2024-01-01T10:00:00.1234567"],
+        ["2024-01-01T10:00+99:00"],
+        ["2024-01-01T10:00", "2024-01-01T10:00Z"],
+        ["12:30"],
+        ["0x1F"],
+        ["-007"],
+        ["00.5"],
+        ["+5"],
+        ["1_000"],
+        ["5."],
+        ["12e5"],
+        ["1e400"],
+        ["1.0e+400"],
+        ["1.0e-400"],
+        ["nan", "inf", "-infinity"],
+        ["1" * 41, "1" * 40 + "2"],
+        ["1", "170141183460469231731687303715884105728"],
+        ["1.5", "9007199254740993", "9007199254740992"],
+        ["1", "true"],
+        ["1", "2024-01-01"],
+        ["1.9", "1.10", "1.10.2"],
+    ],
+    ids=str,
+)
+def test_cells_that_are_not_plain_numbers_or_iso_8601_dates_stay_text(cells: list[str]) -> None:
+    assert column(*cells) == ("VARCHAR", cells)
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        (["1", "", "-2", " 3 ", "0"], ("BIGINT", [1, None, -2, 3, 0])),
+        (["9007199254740993", "-9223372036854775808"], ("BIGINT", [9007199254740993, -9223372036854775808])),
+        (["1", "9223372036854775808", "-" + "9" * 38], ("HUGEINT", [1, 9223372036854775808, -int("9" * 38)])),
+        (["1.10", "1.1", "20", "9007199254740992", ".5"], ("DOUBLE", [1.1, 1.1, 20.0, 9007199254740992.0, 0.5])),
+        (["1e-07", "2.5E3", "0.0e-5", "-0.25"], ("DOUBLE", [1e-07, 2500.0, 0.0, -0.25])),
+        (["2024-02-29", ""], ("DATE", ["2024-02-29", None])),
+        (["2024-02-29", "2024-03-01 09:30"], ("TIMESTAMP", ["2024-02-29T00:00:00", "2024-03-01T09:30:00"])),
+        (["2024-02-29T23:59:59.25"], ("TIMESTAMP", ["2024-02-29T23:59:59.250000"])),
+        (["2024-03-01T00:30:00+02:00"], ("TIMESTAMP", ["2024-02-29T22:30:00"])),
+        (["True", "FALSE", ""], ("BOOLEAN", [True, False, None])),
+        (["", ""], ("VARCHAR", [None, None])),
+    ],
+)
+def test_columns_of_numbers_dates_and_booleans_have_types(cells: list[str], expected: tuple[str, list[Any]]) -> None:
+    assert column(*cells) == expected
+
+
+@pytest.mark.parametrize(
+    ("last", "kind"), [("2", "BIGINT"), ("2.5", "DOUBLE"), ("1" * 41, "VARCHAR"), ("2024-01-01", "VARCHAR")]
+)
+def test_the_last_cell_of_a_long_file_counts(last: str, kind: str) -> None:
+    store = loaded("t", "a,text,late\n" + "1,x,\n" * 300_000 + f"{last},x,5\n")
+    assert store.describe()["lines"] == [f"t(a {kind}, text VARCHAR, late BIGINT), 300,001 rows"]
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -153,6 +230,17 @@ def test_a_sqlite_database_keeps_tables_views_and_values() -> None:
     ]
     assert store.sql('SELECT v, "order".k FROM w JOIN "order" USING (k)') == [{"v": 1, "k": "a"}]
     assert store.describe()["size"] == {"tables": 4, "rows": 4}
+
+
+def test_whole_numbers_of_sqlite_beside_decimals_do_not_become_equal() -> None:
+    content = database(
+        "CREATE TABLE t(a, b); INSERT INTO t VALUES(9007199254740993, 1), (9007199254740992, 2.5), (0.5, 3)"
+    )
+    assert [list(row.values()) for row in rows(content, format="sqlite")] == [
+        ["9007199254740993", 1.0],
+        ["9007199254740992", 2.5],
+        ["0.5", 3.0],
+    ]
 
 
 def test_a_corrupt_sqlite_database_is_refused() -> None:

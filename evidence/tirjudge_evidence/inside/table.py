@@ -4,7 +4,8 @@ The tables are in memory. After loading, the database accepts no other file, ext
 
 Values are read as they are written. Of CSV, the first line has the names of the columns, all rows must be as long as it, and
 a column has a type only if all its values are in one form: numbers without leading zeros, dates and times of ISO 8601, true
-and false. All other columns are text. DuckDB by itself would drop rows of another length, and read `01/02/2024` as a date.
+and false. All other columns are text. DuckDB by itself would drop rows of another length, read `01/02/2024` and `epoch` as
+dates and `0x1F` as 31, and make long numbers equal.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ import json
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import compress
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -31,11 +31,11 @@ _SHOWN_COLUMNS = 40
 _HEAD_CHARS = 1 << 20
 _BLOCK_CHARS = 1 << 20
 _MESSAGE_CHARS = 300
+_HEAD_ROWS = 100
 _DELIMITERS = ",;\t|"
 _CSV = (
     "read_csv(?, delim={delimiter}, quote='\"', escape='\"', header=true, skip=0, comment='', strict_mode=true, "
-    "null_padding=false, sample_size=-1, dateformat='%Y-%m-%d', "
-    "auto_type_candidates=['BIGINT', 'HUGEINT', 'DOUBLE', 'DATE', 'TIMESTAMP', 'VARCHAR'])"
+    f"null_padding=false, sample_size={_HEAD_ROWS}, all_varchar=true)"
 )
 _READERS = {
     "csv": _CSV,
@@ -45,6 +45,50 @@ _READERS = {
 }
 _ZONED = "TIMESTAMP WITH TIME ZONE"
 _UTF8 = ("csv", "json", "jsonl")
+
+_EXACT = 1 << 53
+_DATE = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+_TIME = f"{_DATE}[T ]([01][0-9]|2[0-3]):[0-9]{{2}}(:[0-9]{{2}}([.][0-9]{{1,6}})?)?"
+_FORM = f"""CASE
+WHEN regexp_full_match(cell, ' *-?(0|[1-9][0-9]*) *') THEN CASE
+    WHEN TRY_CAST(cell AS BIGINT) BETWEEN -{_EXACT} AND {_EXACT} THEN 'SMALL'
+    WHEN TRY_CAST(cell AS BIGINT) IS NOT NULL THEN 'BIGINT'
+    WHEN TRY_CAST(cell AS HUGEINT) IS NOT NULL THEN 'HUGEINT'
+    ELSE 'VARCHAR' END
+WHEN regexp_full_match(cell, ' *-?((0|[1-9][0-9]*)?[.][0-9]+([eE][-+]?[0-9]+)?|[1-9][0-9]*[eE][-+][0-9]+) *') THEN CASE
+    WHEN CAST(cell AS DOUBLE) = 0 AND regexp_matches(cell, '^[^eE]*[1-9]') THEN 'VARCHAR'
+    WHEN isfinite(CAST(cell AS DOUBLE)) THEN 'DOUBLE'
+    ELSE 'VARCHAR' END
+WHEN regexp_full_match(cell, ' *{_DATE} *') THEN
+    CASE WHEN TRY_CAST(cell AS DATE) >= '0001-01-01' THEN 'DATE' ELSE 'VARCHAR' END
+WHEN regexp_full_match(cell, ' *{_TIME} *') THEN
+    CASE WHEN TRY_CAST(cell AS TIMESTAMP) >= '0001-01-01' THEN 'TIMESTAMP' ELSE 'VARCHAR' END
+WHEN regexp_full_match(cell, ' *{_TIME}(Z|[-+](0[0-9]|1[0-5]):[0-5][0-9]) *') THEN
+    CASE WHEN TRY_CAST(cell AS {_ZONED}) >= '0001-01-02 00:00:00Z' THEN '{_ZONED}' ELSE 'VARCHAR' END
+WHEN lower(cell) IN ('true', 'false') THEN 'BOOLEAN'
+ELSE 'VARCHAR' END"""
+"""Form of a cell of CSV: a type that keeps its value, or SMALL, a whole number that both BIGINT and DOUBLE keep. An exponent
+needs a sign or a decimal point, because `12e5` can be an identifier."""
+
+_SQLITE_FORM = f"""CASE typeof({{cell}})
+WHEN 'null' THEN NULL
+WHEN 'integer' THEN iif({{cell}} BETWEEN -{_EXACT} AND {_EXACT}, 'SMALL', 'BIGINT')
+WHEN 'real' THEN 'DOUBLE'
+WHEN 'blob' THEN 'BLOB'
+ELSE 'VARCHAR' END"""
+"""Form of a value of SQLite, as in `_FORM`."""
+
+_TYPES = {
+    "BIGINT": {"SMALL", "BIGINT"},
+    "HUGEINT": {"SMALL", "BIGINT", "HUGEINT"},
+    "DOUBLE": {"SMALL", "DOUBLE"},
+    "DATE": {"DATE"},
+    "TIMESTAMP": {"DATE", "TIMESTAMP"},
+    _ZONED: {_ZONED},
+    "BOOLEAN": {"BOOLEAN"},
+    "BLOB": {"BLOB"},
+}
+"""Type of a column -> forms of its values. The first type that fits is taken; without one, the column is text."""
 
 
 class Table:
@@ -193,11 +237,12 @@ def _load(connection: Any, file: Mapping[str, Any], *, loaded: set[str]) -> None
         copy.write(data)
         copy.flush()
         try:
-            connection.execute(f"CREATE TABLE {quoted(table)} AS SELECT * FROM {reader}", [copy.name])
+            values = _typed(connection, reader, path=copy.name, num_bytes=len(data)) if format == "csv" else "*"
+            connection.execute(f"CREATE TABLE {quoted(table)} AS SELECT {values} FROM {reader}", [copy.name])
         except duckdb.Error as error:
             problem = (_ragged(data) if format == "csv" else None) or _message(error, hidden=copy.name)
             raise ValueError(f"{name}: not readable as {format}: {problem}") from None
-    _recognize_types(connection, table, booleans=format == "csv")
+    _move_to_utc(connection, table)
 
 
 def _add(table: str, loaded: set[str], *, file: str) -> None:
@@ -255,22 +300,33 @@ def _ragged(data: bytes) -> str | None:
     )
 
 
-def _recognize_types(connection: Any, table: str, *, booleans: bool) -> None:
-    """Change columns of times with a time zone, which Python reads only with another package, to times in UTC.
+def _typed(connection: Any, reader: str, *, path: str, num_bytes: int) -> str:
+    """Return the columns of a CSV file for SELECT, with their types. Of a long file, a column that has text in its first rows
+    is not examined further."""
+    names = [name for name, *_ in connection.execute(f"DESCRIBE SELECT * FROM {reader}", [path]).fetchall()]
+    kinds = dict.fromkeys(names, "")
+    for limit in (f"LIMIT {_HEAD_ROWS}", "") if num_bytes > _HEAD_CHARS else ("",):
+        candidates = [name for name, kind in kinds.items() if kind != "VARCHAR"]
+        if candidates:
+            rows = f"SELECT {', '.join(map(quoted, candidates))} FROM {reader} {limit}"
+            cells = f"UNPIVOT ({rows}) ON COLUMNS(*) INTO NAME name VALUE cell"
+            found = connection.execute(f"SELECT name, list(DISTINCT {_FORM}) FROM ({cells}) GROUP BY name", [path])
+            kinds |= {name: _type_of(forms) for name, forms in found.fetchall()}
+    return ", ".join(
+        quoted(name) if kind in ("", "VARCHAR") else f"CAST({quoted(name)} AS {kind}) AS {quoted(name)}"
+        for name, kind in kinds.items()
+    )
 
-    Args:
-        connection: the database.
-        table: name of the table.
-        booleans: whether to also change columns of text to BOOLEAN if all values are true or false.
-    """
-    columns = _columns(connection, table)
-    texts = [quoted(name) for name, kind in columns if booleans and kind == "VARCHAR"]
-    if texts:
-        tests = ", ".join(f"bool_and(lower({name}) IN ('true', 'false'))" for name in texts)
-        found = connection.execute(f"SELECT {tests} FROM {quoted(table)}").fetchone()
-        for name in compress(texts, found):
-            connection.execute(f"ALTER TABLE {quoted(table)} ALTER {name} TYPE BOOLEAN")
-    for name in (quoted(name) for name, kind in columns if kind == _ZONED):
+
+def _type_of(forms: Iterable[str]) -> str:
+    """Return the type of a column whose filled cells have these forms."""
+    found = set(forms)
+    return next((kind for kind, allowed in _TYPES.items() if found and found <= allowed), "VARCHAR")
+
+
+def _move_to_utc(connection: Any, table: str) -> None:
+    """Change columns of times with a time zone, which Python reads only with another package, to times in UTC."""
+    for name in (quoted(name) for name, kind in _columns(connection, table) if kind == _ZONED):
         connection.execute(f"ALTER TABLE {quoted(table)} ALTER {name} TYPE TIMESTAMP USING timezone('UTC', {name})")
 
 
@@ -311,8 +367,9 @@ def _load_sqlite(connection: Any, data: bytes, *, file: str, loaded: set[str]) -
 def _copy(source: Any, connection: Any, *, name: str) -> None:
     """Copy a table of SQLite as JSON. A column has a type if all its values have it, otherwise it is text."""
     columns = [row[0] for row in source.execute(f"SELECT * FROM {quoted(name)} LIMIT 0").description]
-    found = ", ".join(f"group_concat(DISTINCT typeof({quoted(column)}))" for column in columns)
-    kinds = [_kind_of(types) for types in source.execute(f"SELECT {found} FROM {quoted(name)}").fetchone()]
+    found = ", ".join(f"group_concat(DISTINCT {_SQLITE_FORM.format(cell=quoted(column))})" for column in columns)
+    forms = source.execute(f"SELECT {found} FROM {quoted(name)}").fetchone()
+    kinds = [_type_of(each.split(",") if each else ()) for each in forms]
     keys = [f"c{number}" for number in range(len(columns))]
     shape = ", ".join(
         f"{quoted(column)} {kind}" for column, kind in zip(_unique(columns, fold=True), kinds, strict=True)
@@ -353,16 +410,6 @@ def _blocks(rows: Iterable[Sequence[Any]], *, keys: Sequence[str], kinds: Sequen
             lines, num_chars = [], 0
     if lines:
         yield "\n".join(lines)
-
-
-def _kind_of(types: str | None) -> str:
-    """Return the type of a column from the types of its values in SQLite, separated by commas."""
-    found = set((types or "").split(",")) - {"null", ""}
-    if found == {"integer"}:
-        return "BIGINT"
-    if found and found <= {"integer", "real"}:
-        return "DOUBLE"
-    return "BLOB" if found == {"blob"} else "VARCHAR"
 
 
 def _unique(names: Sequence[str], *, fold: bool = False) -> list[str]:
