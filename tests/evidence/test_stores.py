@@ -203,6 +203,11 @@ def test_json_and_parquet_keep_types() -> None:
     ]
 
 
+def test_the_last_value_of_a_long_json_file_counts() -> None:
+    store = loaded("t", '{"a": 1}\n' * 30_000 + '{"a": 1.5}\n', format="jsonl")
+    assert store.sql("SELECT max(a) AS a FROM t") == [{"a": 1.5}]
+
+
 @pytest.mark.parametrize(
     ("format", "content"),
     [("json", b'{"a": 1}'), ("json", b"[" * 100_000), ("jsonl", b'{"a": 1}\n{"a"\n'), ("parquet", b"PAR1....PAR1")],

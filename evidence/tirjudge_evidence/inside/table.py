@@ -40,8 +40,8 @@ _CSV = (
 _READERS = {
     "csv": _CSV,
     "parquet": "read_parquet(?)",
-    "json": "read_json_auto(?, format='array')",
-    "jsonl": "read_json_auto(?, format='newline_delimited')",
+    "json": "read_json_auto(?, format='array', sample_size=-1)",
+    "jsonl": "read_json_auto(?, format='newline_delimited', sample_size=-1)",
 }
 _ZONED = "TIMESTAMP WITH TIME ZONE"
 _UTF8 = ("csv", "json", "jsonl")
