@@ -466,6 +466,16 @@ Text = Annotated[str, BeforeValidator(encodable)]
 """A string that can always be encoded as UTF-8."""
 
 
+def encodable_json(value: Any) -> Any:
+    """Return a JSON value that can be encoded: with U+FFFD in place of each lone surrogate in texts and names, and None in
+    place of numbers that JSON lacks."""
+    if isinstance(value, dict):
+        return {encodable(name): encodable_json(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [encodable_json(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else encodable(value)
+
+
 def _whole(value: Any) -> Any:
     """Convert an integral float to an int. JSON has one number type, so 5.0 is an integer."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -748,17 +758,19 @@ Severity = Literal["info", "warning", "violation"]
 class CheckReason(Wire):
     """One finding of a check."""
 
-    message: str
+    message: Text
     """What is wrong."""
-    row: dict[str, JsonValue] | None = Field(default=None, exclude_if=is_none)
+    row: Annotated[dict[str, JsonValue] | None, BeforeValidator(encodable_json)] = Field(
+        default=None, exclude_if=is_none
+    )
     """Row of a table that shows it. None (omitted from JSON): no row."""
-    focus: str | None = Field(default=None, exclude_if=is_none)
+    focus: Text | None = Field(default=None, exclude_if=is_none)
     """Node of a graph that the finding is about. None (omitted from JSON): no node."""
-    path: str | None = Field(default=None, exclude_if=is_none)
+    path: Text | None = Field(default=None, exclude_if=is_none)
     """Property of the node, or place in the response's JSON as a JSON pointer. None (omitted from JSON): not known."""
-    value: JsonValue = Field(default=None, exclude_if=is_none)
+    value: Annotated[JsonValue, BeforeValidator(encodable_json)] = Field(default=None, exclude_if=is_none)
     """Value at the path. None (omitted from JSON): no value."""
-    store: str | None = Field(default=None, exclude_if=is_none)
+    store: Text | None = Field(default=None, exclude_if=is_none)
     """Store of evidence that was asked. None (omitted from JSON): no store."""
     store_sha256: str | None = Field(default=None, exclude_if=is_none)
     """SHA-256 of that store. None (omitted from JSON): no store."""
@@ -777,7 +789,7 @@ class CheckResult(Wire):
     """Whether the response passed. A skipped check did not pass."""
     reasons: list[CheckReason] = Field(default_factory=list, exclude_if=lambda reasons: not reasons)
     """Findings. Empty is omitted from JSON."""
-    skipped: str | None = Field(default=None, exclude_if=is_none)
+    skipped: Text | None = Field(default=None, exclude_if=is_none)
     """Why the check does not apply to the response. It then counts for nothing. None (omitted from JSON): it applies."""
 
     @property

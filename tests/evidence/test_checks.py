@@ -13,7 +13,7 @@ import pytest
 from tirjudge.checks import Checks, Gate
 from tirjudge.errors import SandboxUnavailable
 from tirjudge.tools.base import ToolOptions
-from tirjudge.types import CheckResult, JudgeRequest, Mode
+from tirjudge.types import CheckReason, CheckResult, JudgeRequest, Mode
 from tirjudge_evidence.checks.ask import filled, term
 from tirjudge_evidence.checks.base import Missing
 from tirjudge_evidence.checks.opening import open_file
@@ -141,6 +141,57 @@ async def test_response_without_json_fails_or_is_skipped(opened: OpenChecksIn, r
     assert (failed.failed, skipped.failed, skipped.skipped is None) == (True, False, False)
 
 
+NUMBERS = {
+    "type": "object",
+    "properties": {
+        "amount": {"type": "number", "multipleOf": 0.01},
+        "decision": {"enum": ["approve", "reject"]},
+        "tags": {"uniqueItems": True},
+    },
+}
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "1" + "0" * 5000])
+async def test_number_that_is_too_large_is_a_finding(opened: OpenChecksIn, number: str) -> None:
+    check = {"name": "form", "kind": "json_schema", "schema": NUMBERS, "gate": {"cap": 3}}
+    async with opened(check) as checks:
+        [found] = await examined(checks, f'{{"decision": {number}}}')
+    assert found.failed
+    assert "number" in found.reasons[0].message or "no valid JSON" in found.reasons[0].message
+
+
+SURROGATES = r'{"decision": "\ud800", "\udfff": {"a": "\ud800"}, "code": "\ud800"}'
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        {"kind": "json_schema", "schema": {"properties": {"decision": {"enum": ["approve"]}}}},
+        {"kind": "json_schema", "schema": {"additionalProperties": {"type": "string"}}},
+        {"kind": "json_schema", "schema": {"properties": {"code": {"pattern": "^[a-z]$"}}}},
+        {"kind": "sql", "store": "bank", "query": "SELECT $value AS value", "params": {"value": "/decision"}},
+        {"kind": "python", "code": r"""print('{"passed": false, "reason": "\\ud800"}')"""},
+    ],
+)
+async def test_no_finding_has_a_lone_surrogate(opened: OpenChecksIn, check: dict[str, Any]) -> None:
+    async with opened({"name": "x", **check}, stores=STORES) as checks:
+        [found] = await examined(checks, SURROGATES)
+    assert found.failed
+    assert "\ufffd" in found.model_dump_json()
+
+
+def test_a_reason_can_always_be_encoded() -> None:
+    reason = CheckReason(
+        message="\ud800", path="/\udfff", row={"\ud800": "a\ud800"}, value=[{"\ud800": 1e999}, "\U0001f600"]
+    )
+    assert json.loads(reason.model_dump_json()) == {
+        "message": "\ufffd",
+        "path": "/\ufffd",
+        "row": {"\ufffd": "a\ufffd"},
+        "value": [{"\ufffd": None}, "\U0001f600"],
+    }
+
+
 async def test_response_must_match_or_must_not(opened: OpenChecksIn) -> None:
     def check(expect: str) -> dict[str, Any]:
         return {"name": expect, "kind": "pattern", "pattern": r"(?i)\bguarantee", "expect": expect}
@@ -191,6 +242,10 @@ async def test_program_that_does_not_answer_fails_the_response(opened: OpenCheck
         ({"name": "x", "kind": "json_schema", "schema": {"$ref": "http://a/b"}}, "inside the schema"),
         ({"name": "x", "kind": "json_schema", "schema": {"patternProperties": {"a": {}}}}, "patternProperties"),
         ({"name": "x", "kind": "json_schema", "schema": {"type": 3}}, "not a valid JSON Schema"),
+        (
+            {"name": "x", "kind": "json_schema", "schema": {"$ref": "#/default", "default": 5}},
+            "a reference to a schema",
+        ),
         ({"name": "x", "kind": "python", "code": "1 +"}, "not valid Python"),
         ({**DEBT, "store": "none"}, "store 'none' is not in the file"),
         ({**DEBT, "types": {"age": "integer"}}, "age is neither"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import re2
 from pydantic import Field, model_validator
 
+from tirjudge.types import encodable_json
 from tirjudge_evidence.checks.base import CheckSettings, Missing
 
 MAX_JSON_CHARS = 1 << 18
@@ -113,6 +115,8 @@ def fenced_block(response: str, *, languages: tuple[str, ...]) -> str | None:
 def json_of(response: str) -> Any:
     """Return the JSON of a response: its first fenced `json` block, otherwise the whole response.
 
+    Lone surrogates are replaced by U+FFFD, as in the texts of a request.
+
     Raises:
         Missing: there is none, or it exceeds a limit.
     """
@@ -121,12 +125,18 @@ def json_of(response: str) -> Any:
     if len(text) > MAX_JSON_CHARS:
         raise Missing(f"the JSON of the response has {len(text):,} characters, the limit is {MAX_JSON_CHARS:,}")
     try:
-        contents = json.loads(text, parse_constant=_refuse_constant)
+        contents = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except (ValueError, RecursionError):
         raise Missing("the response has no valid JSON") from None
     if _depth_exceeds(contents):
         raise Missing(f"the JSON of the response is nested more than {MAX_DEPTH} times")
-    return contents
+    return encodable_json(contents)
+
+
+def _finite(spelled: str) -> float:
+    if not math.isfinite(number := float(spelled)):
+        raise Missing(f"the JSON of the response has the number {spelled[:80]}, which no 64-bit float holds")
+    return number
 
 
 def _refuse_constant(name: str) -> Any:
