@@ -476,12 +476,12 @@ def encodable_json(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else encodable(value)
 
 
-def _whole(value: Any) -> Any:
+def whole(value: Any) -> Any:
     """Convert an integral float to an int. JSON has one number type, so 5.0 is an integer."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-Integer = Annotated[StrictInt, BeforeValidator(_whole)]
+Integer = Annotated[StrictInt, BeforeValidator(whole)]
 """An integer. Strings and booleans are rejected."""
 
 

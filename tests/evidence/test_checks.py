@@ -149,6 +149,27 @@ NUMBERS = {
         "tags": {"uniqueItems": True},
     },
 }
+HUGE = "1" + "0" * 400
+
+
+@pytest.mark.parametrize(
+    ("response", "path"),
+    [
+        (f'{{"amount": {HUGE}}}', None),
+        (f'{{"decision": {HUGE}}}', "/decision"),
+        ('{"amount": 19.99}', None),  # 19.99 / 0.01 is 1998.9999999999998
+        ('{"amount": 19.999}', "/amount"),
+        ('{"amount": 1e308}', None),
+        ('{"amount": 5e-324}', "/amount"),
+        ('{"tags": [1, 1.0]}', "/tags"),
+        ('{"tags": [{"a": [-0.0]}, {"a": [0]}]}', "/tags"),
+        ('{"tags": [true, 1, false, 0, "1", [1]]}', None),
+    ],
+)
+async def test_numbers_are_compared_exactly(opened: OpenChecksIn, response: str, path: str | None) -> None:
+    async with opened({"name": "form", "kind": "json_schema", "schema": NUMBERS}) as checks:
+        [found] = await examined(checks, response)
+    assert [reason.path for reason in found.reasons] == ([] if path is None else [path])
 
 
 @pytest.mark.parametrize("number", ["1e999", "-1e999", "1" + "0" * 5000])
@@ -190,6 +211,16 @@ def test_a_reason_can_always_be_encoded() -> None:
         "row": {"\ufffd": "a\ufffd"},
         "value": [{"\ufffd": None}, "\U0001f600"],
     }
+
+
+async def test_patterns_take_linear_time_where_a_schema_names_its_draft(opened: OpenChecksIn) -> None:
+    schema = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "properties": {"code": {"pattern": "^(a+)+$"}, "next": {"$ref": "#"}},
+    }
+    async with opened({"name": "form", "kind": "json_schema", "schema": schema}) as checks:
+        [found] = await examined(checks, json.dumps({"next": {"code": "a" * 10_000 + "b"}}))
+    assert [reason.path for reason in found.reasons] == ["/next/code"]
 
 
 async def test_response_must_match_or_must_not(opened: OpenChecksIn) -> None:
@@ -246,6 +277,8 @@ async def test_program_that_does_not_answer_fails_the_response(opened: OpenCheck
             {"name": "x", "kind": "json_schema", "schema": {"$ref": "#/default", "default": 5}},
             "a reference to a schema",
         ),
+        ({"name": "x", "kind": "json_schema", "schema": {"items": {"$ref": "#/$defs/a"}}}, "leads nowhere"),
+        ({"name": "x", "kind": "json_schema", "schema": {"multipleOf": 1e999}}, "not a valid JSON Schema"),
         ({"name": "x", "kind": "python", "code": "1 +"}, "not valid Python"),
         ({**DEBT, "store": "none"}, "store 'none' is not in the file"),
         ({**DEBT, "types": {"age": "integer"}}, "age is neither"),

@@ -173,6 +173,41 @@ async def test_rules_mode_beside_a_model_asks_the_checks_alone(
     assert (answer["verdict"]["scores"], answer["rollouts"]) == ([GOOD_SCORE], [])
 
 
+FORM = """
+[[check]]
+name = "form"
+kind = "json_schema"
+schema = {properties = {amount = {multipleOf = 0.01}, decision = {enum = ["approve", "reject"]}}}
+gate = {cap = 3}
+"""
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        '{"amount": 0.001}',
+        f'{{"decision": 1{"0" * 400}}}',
+        '{"decision": 1e999}',
+        r'{"decision": "\ud800"}',
+        r'{"\ud800": 1e999}',
+    ],
+)
+async def test_no_response_escapes_its_check(connect: Any, tmp_path: Path, response: str) -> None:
+    (tmp_path / "form.toml").write_text(FORM)
+    async with open_judge(f"rules:{tmp_path / 'form.toml'}", tools=[]) as judge:
+        versions = versions_of(judge, fingerprint="rules", isolation=None)
+        async with open_records(str(tmp_path / "records.db"), versions=versions) as records:
+            app = create_app(JudgeService(judge, records=records), records=records, names=tuple(DIALECTS))
+            async with connect(app) as client:
+                requests = [request("rules", "{}"), request("rules", response)]
+                results = (await post(client, "/v1/judge/batch", {"requests": requests}))["data"]
+                good, bad = (result["judgment"] for result in results)
+                found = await client.get(f"/v1/judgments/{bad['id']}")
+                reward = await post(client, "/rm", {"prompt": "Loan?", "response": response})
+    assert (good["verdict"]["scores"], bad["verdict"]["scores"], reward) == ([10.0], [1.0], 0.0)
+    assert found.json()["judgment"]["checks"] == bad["checks"]
+
+
 async def test_rules_mode_without_checks_is_refused(make_service: MakeService, connect: Any) -> None:
     async with connect(create_app(make_service([]), max_body_bytes=100_000)) as client:
         response = await client.post("/v1/judge", json=request("rules", GOOD))

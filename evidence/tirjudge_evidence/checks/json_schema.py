@@ -1,6 +1,6 @@
 """The check `json_schema`: the JSON of a response, validated with a JSON Schema (2020-12).
 
-References stay inside the schema, patterns take linear time (re2), and `uniqueItems` compares hashes.
+References stay inside the schema, and patterns take linear time (re2).
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from itertools import islice
 from typing import Any
 
 from jsonschema import Draft202012Validator
-from jsonschema.exceptions import SchemaError, ValidationError
-from jsonschema.validators import extend
+from jsonschema.exceptions import ValidationError
 from pydantic import Field, field_validator
-from referencing import Registry
 
+from tirjudge.tools.schema_check import exact_validator, open_schema
 from tirjudge.types import CheckReason
 from tirjudge_evidence.checks.base import (
     MAX_REASONS,
@@ -38,14 +37,7 @@ def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterat
         yield ValidationError(f"does not match {pattern}")
 
 
-def _unique_items(validator: Any, is_unique: bool, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    if not is_unique or not isinstance(instance, list):
-        return
-    if len({json.dumps(each, sort_keys=True) for each in instance}) < len(instance):
-        yield ValidationError("has two equal items")
-
-
-_Validator = extend(Draft202012Validator, {"pattern": _pattern, "uniqueItems": _unique_items})
+_Validator = exact_validator(Draft202012Validator, {"pattern": _pattern})
 
 
 class JsonSchemaSettings(CheckSettings):
@@ -59,10 +51,13 @@ class JsonSchemaSettings(CheckSettings):
     @classmethod
     def _check_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
         try:
-            Draft202012Validator.check_schema(schema)
-        except SchemaError as error:
-            raise ValueError(f"not a valid JSON Schema (2020-12): {error.message}") from None
+            json.dumps(schema, default=str, allow_nan=False)
+            _, dangling = open_schema(_Validator, schema)
+        except ValueError as error:
+            raise ValueError(f"not a valid JSON Schema (2020-12): {error}") from None
         _check_keywords(schema)
+        if dangling:
+            raise ValueError(f"$ref: {dangling[0]!r} given, which leads nowhere in the schema")
         return schema
 
 
@@ -90,7 +85,7 @@ def _check_keywords(schema: Any) -> None:
 
 
 def _open(settings: JsonSchemaSettings, context: CheckContext) -> Examine:
-    validator = _Validator(settings.document, registry=Registry())
+    validator, _ = open_schema(_Validator, settings.document)
 
     def findings(response: str) -> list[CheckFinding]:
         contents = json_of(response)

@@ -1,22 +1,29 @@
 """Check JSON values against JSON schemas of other parties.
 
-References are resolved inside the schema only: none is fetched. Regular expressions and `uniqueItems` are not checked here,
-because a program could pass a value on which they take very long; the party that gave the schema checks them.
+References are resolved inside the schema only: none is fetched. Regular expressions and `uniqueItems` in schemas of tools are
+not checked, because a program could pass a value on which they take very long; the party that gave the schema checks them.
 """
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
 from typing import Any
 
+import attrs
 import jsonschema
-from jsonschema.exceptions import best_match
+from jsonschema.exceptions import ValidationError, best_match
 from jsonschema.protocols import Validator
-from jsonschema.validators import validator_for
-from referencing import Registry
+from jsonschema.validators import extend, validator_for
+from jsonschema_specifications import REGISTRY
+from referencing import Specification
 from referencing.exceptions import Unresolvable
+from referencing.jsonschema import specification_with
 
 from tirjudge.tools.functions import ToolError
+from tirjudge.types import whole
 
 _MAX_PROBLEM_CHARS = 400
 
@@ -92,13 +99,148 @@ def problem_with(value: Any, validator: Validator) -> str | None:
 def _validator(schema: Mapping[str, Any]) -> Validator:
     try:
         plain = without_patterns(schema)
-        kind = validator_for(plain)
-        kind.check_schema(plain)
-    except (jsonschema.SchemaError, RecursionError, TypeError) as error:
-        raise ValueError(
-            f"not a JSON schema: {getattr(error, 'message', type(error).__name__)}"[:_MAX_PROBLEM_CHARS]
-        ) from None
-    return kind(plain, registry=Registry())
+        validator, _ = open_schema(exact_validator(validator_for(plain)), plain)
+    except (RecursionError, TypeError, ValueError) as error:
+        problem = str(error) if isinstance(error, ValueError) else type(error).__name__
+        raise ValueError(f"not a JSON schema: {problem}"[:_MAX_PROBLEM_CHARS]) from None
+    return validator
+
+
+def exact_validator(kind: Any, keywords: Mapping[str, Any] | None = None) -> Any:
+    """Return a class of validators for untrusted values: its numbers are exact and of any size, and `uniqueItems` takes
+    linear time. `$schema` in a part of a schema does not bring back the keywords of the library.
+
+    Args:
+        kind: class of `jsonschema`.
+        keywords: name -> function of further keywords.
+    """
+    known = {name: check for name, check in _EXACT_KEYWORDS.items() if name in kind.VALIDATORS}
+    made: Any = extend(kind, known | dict(keywords or {}))
+    made.evolve = attrs.evolve
+    return made
+
+
+def open_schema(kind: Any, schema: Any, *, check: Callable[[Any], None] | None = None) -> tuple[Validator, list[str]]:
+    """Return the validator of a schema, and its references that lead nowhere.
+
+    The schema of schemas does not examine all parts that a reference can lead to, such as the value of `default`. So each of
+    these parts is checked too.
+
+    Args:
+        kind: class of validators.
+        schema: the schema.
+        check: raises ValueError if a part is not a schema. None: check it against the schema of schemas.
+
+    Raises:
+        ValueError: it is not a schema, or a reference leads to a part that is none.
+    """
+    check = check or (lambda part: _check_schema(kind, part))
+    check(schema)
+    specification = specification_with(kind.META_SCHEMA["$schema"])
+    root = specification.create_resource(schema)
+    try:
+        uri = root.id() or ""
+        # The library would search the whole schema for each reference to an anchor.
+        resolver = REGISTRY.with_resource(uri, root).crawl().resolver(uri)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"an identifier ($id, $anchor or $schema) is invalid: {error}") from None
+    return kind(schema, _resolver=resolver), _dangling(schema, resolver, specification=specification, check=check)
+
+
+def _dangling(
+    schema: Any, resolver: Any, *, specification: Specification[Any], check: Callable[[Any], None]
+) -> list[str]:
+    """Check the parts of a valid schema that references lead to. Return the references that lead nowhere.
+
+    Raises:
+        ValueError: a part is not a schema.
+    """
+    dangling: list[str] = []
+    valid = _ids(schema, specification)
+    seen: set[tuple[int, str]] = set()
+    waiting: list[tuple[Any, Any]] = [(schema, resolver)]
+    while waiting:
+        part, at = waiting.pop()
+        if not isinstance(part, Mapping) or (id(part), at._base_uri) in seen:
+            continue
+        seen.add((id(part), at._base_uri))
+        for name in ("$ref", "$dynamicRef"):
+            reference = part.get(name)
+            if not isinstance(reference, str):
+                continue
+            try:
+                target = at.lookup(reference)
+                if id(target.contents) not in valid:
+                    check(target.contents)
+                    valid |= _ids(target.contents, specification)
+            except Unresolvable:
+                dangling.append(reference)
+                continue
+            except (AttributeError, TypeError, ValueError) as error:
+                raise ValueError(f"{name}: {reference!r} given, expected a reference to a schema: {error}") from None
+            waiting.append((target.contents, target.resolver))
+        for below in specification.subresources_of(part):
+            if isinstance(below, Mapping):
+                waiting.append((below, at.in_subresource(specification.create_resource(below))))
+    return dangling
+
+
+def _ids(schema: Any, specification: Specification[Any]) -> set[int]:
+    """Return the identities of a valid schema and of the schemas in it."""
+    ids: set[int] = set()
+    waiting = [schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Mapping) and id(part) not in ids:
+            ids.add(id(part))
+            waiting += specification.subresources_of(part)
+    return ids
+
+
+def _check_schema(kind: Any, schema: Any) -> None:
+    try:
+        kind.check_schema(schema)
+    except jsonschema.SchemaError as error:
+        raise ValueError(error.message) from None
+
+
+def _multiple_of(validator: Validator, factor: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    """Compare decimal numbers: 19.99 is a multiple of 0.01, although the quotient of the floats is not an integer."""
+    if not validator.is_type(instance, "number"):
+        return
+    numbers = [_exact(instance), _exact(factor)]
+    if None in numbers or (numbers[0] / numbers[1]).denominator != 1:
+        yield ValidationError(f"{instance!r} is not a multiple of {factor!r}")
+
+
+def _exact(number: float) -> Any:
+    """Return a number as a fraction. None: it is not finite."""
+    if not isinstance(number, float):
+        return Fraction(number)
+    return Fraction(repr(number)) if math.isfinite(number) else None
+
+
+def _unique_items(validator: Validator, is_unique: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    if is_unique is not True or not isinstance(instance, list):
+        return
+    # Texts, because values with equal hashes could be chosen.
+    if len({json.dumps(_comparable(each), sort_keys=True) for each in instance}) < len(instance):
+        yield ValidationError("has two equal items")
+
+
+def _comparable(value: Any) -> Any:
+    """Return a JSON value whose equal numbers have the same text: 1.0 becomes 1."""
+    if isinstance(value, dict):
+        return {name: _comparable(each) for name, each in value.items()}
+    return [_comparable(each) for each in value] if isinstance(value, list) else whole(value)
+
+
+_EXACT_KEYWORDS: Mapping[str, Any] = {
+    "multipleOf": _multiple_of,
+    "divisibleBy": _multiple_of,
+    "uniqueItems": _unique_items,
+}
+"""Name -> function of the keywords that `exact_validator` replaces."""
 
 
 def patterns_in(schema: Any) -> Iterator[str]:

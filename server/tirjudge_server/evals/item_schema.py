@@ -12,19 +12,20 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
-from jsonschema.validators import extend
-from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from tirjudge.tools.schema_check import patterns_in
+from tirjudge.tools.schema_check import exact_validator, open_schema, patterns_in
 from tirjudge.types import encodable
 from tirjudge_evidence.checks.response_json import compiled
 
 MAX_SCHEMA_BYTES = 64 * 1024
 """Maximum size of a schema as JSON."""
 
+MAX_SCHEMA_STEPS = 2_000_000
+"""Maximum number of steps to check a schema."""
+
 MAX_STEPS = 50_000
-"""Maximum number of steps to check one row, or the schema itself."""
+"""Maximum number of steps to check one row."""
 
 MAX_REQUEST_STEPS = 1_000_000
 """Maximum number of steps to check all rows of a request. Rows of a file are checked outside of requests."""
@@ -49,7 +50,7 @@ class ItemSchema:
         schema: The JSON Schema.
 
     Attributes:
-        num_steps: Number of steps of all checks so far.
+        num_steps: Number of steps of all checks of values so far.
 
     Raises:
         ValueError: It is not a JSON Schema, is too large, or has a pattern that cannot be checked in linear time.
@@ -57,55 +58,62 @@ class ItemSchema:
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self.num_steps = 0
-        self._most = MAX_STEPS
-        kinds = {name: self._counted(check) for name, check in Draft202012Validator.VALIDATORS.items()}
+        self._most = MAX_SCHEMA_STEPS
+        self._given: set[str] = set()
         self._patterns: dict[str, Any] = {}
         own = {
-            "uniqueItems": _unique_items,
             "pattern": self._pattern,
             "patternProperties": self._pattern_properties,
             "additionalProperties": self._additional_properties,
         }
-        validator: Any = extend(Draft202012Validator, kinds | {name: self._counted(own[name]) for name in own})
+        exact = exact_validator(Draft202012Validator)
+        kind = exact_validator(exact, {name: self._counted(check) for name, check in (exact.VALIDATORS | own).items()})
+        of_schemas = kind(kind.META_SCHEMA)
         try:
             size = len(json.dumps(schema))
             if size > MAX_SCHEMA_BYTES:
                 raise ValueError(f"{size} bytes given; the limit is {MAX_SCHEMA_BYTES}")
-            problem = self._first(validator(Draft202012Validator.META_SCHEMA), schema)
-            if problem is None:
-                self._compile(schema)
-            self._validator = validator(schema, registry=Registry())
+            self._validator, _ = open_schema(kind, schema, check=lambda part: self._check_schema(part, of_schemas))
         except RecursionError:
-            problem = "nested too deeply"
-        if problem is not None:
-            raise ValueError(f"not a JSON Schema (2020-12): {problem}")
+            raise ValueError("not a JSON Schema (2020-12): nested too deeply") from None
+        except _OutOfSteps:
+            raise ValueError(f"cannot be checked in {MAX_SCHEMA_STEPS} steps; use a simpler schema") from None
+        self.num_steps = 0
 
     def problem(self, item: Any) -> str | None:
         """Return where a value does not match the schema, and why. None: it matches."""
-        return self._first(self._validator, item)
+        self._most = self.num_steps + MAX_STEPS
+        try:
+            return self._first(self._validator, item)
+        except _OutOfSteps:
+            return f"cannot be checked in {MAX_STEPS} steps; use a simpler schema, or shorter rows"
+
+    def _check_schema(self, schema: Any, of_schemas: Any) -> None:
+        problem = self._first(of_schemas, schema)
+        if problem is not None:
+            raise ValueError(f"not a JSON Schema (2020-12): {problem}")
+        self._compile(schema)
 
     def _first(self, validator: Any, value: Any) -> str | None:
-        self._most = self.num_steps + MAX_STEPS
         try:
             error = next(validator.iter_errors(value), None)
         except (RecursionError, Unresolvable) as failed:
             return f"cannot be checked: {type(failed).__name__}"
-        except _OutOfSteps:
-            return f"cannot be checked in {MAX_STEPS} steps; use a simpler schema, or shorter rows"
         if error is None:
             return None
         where, message = ".".join(map(str, error.absolute_path)), error.message[:_MAX_SHOWN]
         return f"{where[:_MAX_SHOWN]}: {message}" if where else message
 
     def _compile(self, schema: Mapping[str, Any]) -> None:
-        """Compile the patterns of the schema.
+        """Compile the patterns of the schema, or of a part of it.
 
         Raises:
             ValueError: A pattern is not valid in re2, or there are too many.
         """
         found = set(patterns_in(schema))
-        if len(found) > MAX_PATTERNS:
-            raise ValueError(f"{len(found)} patterns given; the limit is {MAX_PATTERNS}")
+        self._given |= found
+        if len(self._given) > MAX_PATTERNS:
+            raise ValueError(f"{len(self._given)} patterns given; the limit is {MAX_PATTERNS}")
         for pattern in sorted(found):
             try:
                 self._patterns[pattern] = compiled(encodable(pattern))
@@ -162,10 +170,3 @@ class ItemSchema:
             return check(validator, value, instance, schema)
 
         return counted
-
-
-def _unique_items(validator: Any, is_unique: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
-    """Compare items by their JSON, in linear time."""
-    texts = [json.dumps(each, sort_keys=True) for each in instance] if isinstance(instance, list) else []
-    if is_unique is True and len(set(texts)) < len(texts):
-        yield ValidationError("has two equal items")

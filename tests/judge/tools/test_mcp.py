@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import socket
 import subprocess
@@ -474,6 +475,24 @@ def test_arguments_are_sent_under_the_names_of_the_schema() -> None:
         "from": 1,
         "x": 2,
     }
+
+
+def test_numbers_of_any_size_are_checked() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "number", "multipleOf": 0.01}}}
+    check, result = argument_check(schema, names={"a": "a"}), result_check(schema)
+    for number in (10**400, 19.99, 1e308):
+        assert check({"a": number}) == {"a": number}
+    for number in (19.999, 5e-324, math.inf):
+        with pytest.raises(ToolError, match=r"a: .* is not a multiple of 0.01"):
+            check({"a": number})
+    with pytest.raises(ToolError, match="a: inf is"):
+        result({"a": math.inf})
+
+
+@pytest.mark.parametrize("schema", [{"$ref": "#/type/0", "type": "object"}, {"$id": "http://["}])
+def test_a_schema_whose_references_lead_to_no_schema_is_refused(schema: Any) -> None:
+    with pytest.raises(ValueError, match="not a JSON schema"):
+        result_check(schema)
 
 
 def test_no_reference_of_a_schema_is_fetched_and_no_pattern_is_run() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from typing import Any
 
 import pytest
 
+from tirjudge_server.evals import item_schema
 from tirjudge_server.evals.item_schema import MAX_PATTERNS, MAX_STEPS, ItemSchema
 
 
@@ -29,6 +31,30 @@ from tirjudge_server.evals.item_schema import MAX_PATTERNS, MAX_STEPS, ItemSchem
         ),
         ({"propertyNames": {"pattern": "^[a-z]+$"}}, {"ab": 1}, {"A": 1}),
         ({"uniqueItems": True}, [1, 2], [1, 1]),
+        ({"uniqueItems": True}, [True, 1, False, 0, "1", [1], {"a": 1}], [1, 1.0]),
+        ({"uniqueItems": True}, [{"a": 1}, {"a": 2}], [{"a": 1, "b": [0]}, {"b": [-0.0], "a": 1.0}]),
+        ({"multipleOf": 0.01}, 19.99, 19.999),
+        ({"multipleOf": 0.5}, 10**400, 0.25),
+        ({"$ref": "#/default", "default": {"pattern": "^(a+)+$"}}, "a" * 50_000, "a" * 50_000 + "b"),
+        (
+            {
+                "$schema": "https://json-schema.org/draft/2020-12/schema",
+                "properties": {"a": {"$ref": "#/$defs/s"}, "b": {"$ref": "#"}},
+                "$defs": {"s": {"pattern": "^(a+)+$"}},
+            },
+            {"b": {"a": "a" * 50_000}},
+            {"b": {"a": "a" * 50_000 + "b"}},
+        ),
+        (
+            {"items": {"$schema": "http://json-schema.org/draft-07/schema#", "pattern": "^(a+)+$"}},
+            ["a" * 50_000],
+            ["a" * 50_000 + "b"],
+        ),
+        (
+            {"$id": "https://a.org/b.json", "$ref": "c.json", "$defs": {"c": {"$id": "c.json", "type": "string"}}},
+            "a",
+            1,
+        ),
         ({"pattern": "^.$"}, "\ud800", "ab"),
         ({"pattern": "^(a+)+$"}, "a" * 50_000, "a" * 50_000 + "b"),  # exponential with backtracking
         ({"patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}, {"a" * 99: 1}, {"a" * 9999 + "b": 1}),
@@ -59,6 +85,48 @@ def test_patterns_that_take_no_linear_time_are_refused(schema: Any, problem: str
     with pytest.raises(ValueError, match=re.escape(problem)) as caught:
         ItemSchema(schema)
     assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ({"$ref": "#/type/0", "type": "object"}, "$ref: '#/type/0' given, expected a reference to a schema"),
+        ({"$ref": "#/allOf/x", "allOf": [{}]}, "'#/allOf/x' given"),
+        ({"$ref": "#/const", "const": "x"}, "'#/const' given"),
+        ({"$ref": "#/minLength/x", "minLength": 1}, "'#/minLength/x' given"),
+        ({"items": {"$ref": "#/default"}, "default": {"type": "nope"}}, "type: 'nope' is not valid"),
+        ({"$ref": "#/default", "default": {"required": 5}}, "required: 5"),
+        (
+            {"$dynamicRef": "#/default", "default": {"properties": {"a": {"multipleOf": 0}}}},
+            "properties.a.multipleOf: 0",
+        ),
+        ({"$ref": "#/default", "default": {"properties": {"a": {"pattern": "("}}}}, "not valid in re2"),
+        ({"$ref": "#/default", "default": {"not": {"$ref": "#/examples/0"}}, "examples": [5]}, "'#/examples/0' given"),
+        ({"$id": "http://[", "properties": {"a": {"$ref": "b"}}}, "an identifier ($id, $anchor or $schema) is invalid"),
+    ],
+)
+def test_a_reference_to_what_is_no_schema_is_refused(schema: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(problem)):
+        ItemSchema(schema)
+
+
+def test_equal_hashes_and_many_anchors_take_no_quadratic_time() -> None:
+    started = time.process_time()
+    assert ItemSchema({"uniqueItems": True}).problem([n * (2**61 - 1) for n in range(20_000)]) is None
+    anchors = range(1200)
+    schema = {"allOf": [{"$ref": f"#a{n}"} for n in anchors], "$defs": {f"d{n}": {"$anchor": f"a{n}"} for n in anchors}}
+    assert ItemSchema(schema).problem(1) is None
+    assert time.process_time() - started < 8
+
+
+def test_the_check_of_a_schema_has_a_limited_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(item_schema, "MAX_SCHEMA_STEPS", 20_000)
+    part: Any = {"allOf": [{}] * 100}
+    for _ in range(60):
+        part = {"not": part}
+    given = {"default": part, "allOf": [{"$ref": "#/default" + "/not" * depth} for depth in range(60)]}
+    with pytest.raises(ValueError, match="cannot be checked in 20000 steps"):
+        ItemSchema(json.loads(json.dumps(given)))
 
 
 def test_the_characters_that_patterns_search_are_limited() -> None:
