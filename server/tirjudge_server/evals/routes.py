@@ -26,7 +26,6 @@ from tirjudge_server.evals.bodies import (
     EvalRunPage,
 )
 from tirjudge_server.evals.definitions import (
-    CustomConfig,
     EvalCreation,
     EvalUpdate,
     FileSource,
@@ -34,7 +33,6 @@ from tirjudge_server.evals.definitions import (
     RecordsSource,
     RunCreation,
 )
-from tirjudge_server.evals.item_schema import ItemSchema
 from tirjudge_server.evals.objects import EVALS_PATH, eval_object, number_of, output_item, run_object, unknown_item
 from tirjudge_server.evals.rows import EvalRow, RowProblem, rows_of, schema_of
 from tirjudge_server.evals.running import EvalRunner
@@ -114,7 +112,7 @@ def _add_evals(
     async def create_eval(request: Request) -> Response:
         """Create an eval: the schema of its rows, and the testing criteria."""
         content, body = await _received(request, EvalCreation, max_bytes=max_body_bytes)
-        await asyncio.to_thread(_check_schema, body)
+        await asyncio.to_thread(schema_of, body.data_source_config)
         check_models(body, models=models, judge=service.judge.profile.name)
         names = ("name", "data_source_config", "testing_criteria", "metadata")
         kept = {name: content[name] for name in names if name in content}
@@ -293,27 +291,18 @@ async def _received(request: Request, model: type[T], *, max_bytes: int) -> tupl
     return await asyncio.to_thread(parse_json, raw), body
 
 
-def _check_schema(body: EvalCreation) -> None:
-    if isinstance(body.data_source_config, CustomConfig):
-        try:
-            ItemSchema(body.data_source_config.item_schema)
-        except ValueError as error:
-            param = "data_source_config.item_schema"
-            raise Refused(invalid(f"{param}: {error}", param=param, code="invalid_value")) from None
-
-
 async def _checked_rows(
     request: Request, body: RunCreation, *, definition: EvalCreation, files: FileStore
 ) -> list[EvalRow] | None:
     """Return the inline rows of a run. None: its rows are copied later.
 
     Raises:
-        Refused: A row is invalid, the file is missing, or the key may not read records.
+        Refused: The schema or a row is invalid, the file is missing, or the key may not read records.
     """
     source = body.data_source.source
     match source:
         case InlineSource():
-            schema = schema_of(definition.data_source_config)
+            schema = await asyncio.to_thread(schema_of, definition.data_source_config)
             try:
                 return await asyncio.to_thread(rows_of, source.content, schema=schema)
             except RowProblem as error:

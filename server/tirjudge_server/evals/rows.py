@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tirjudge.http.protocol import NumberTooLarge, parse_json, problem_of, problem_of_number
+from tirjudge.http.protocol import NumberTooLarge, invalid, parse_json, problem_of, problem_of_number
 from tirjudge_server.evals.definitions import CustomConfig, DataSourceConfig, RecordsConfig, RowContent
 from tirjudge_server.evals.item_schema import MAX_REQUEST_STEPS, ItemSchema
 from tirjudge_server.openai.batchlines import MAX_LINES, raw_lines
@@ -56,9 +56,13 @@ def schema_of(config: DataSourceConfig) -> ItemSchema | None:
     """Return the check of items. None: any object is valid.
 
     Raises:
-        ValueError: The schema of the eval is invalid.
+        Refused: The schema of the eval is invalid.
     """
-    return ItemSchema(config.item_schema) if isinstance(config, CustomConfig) else None
+    try:
+        return ItemSchema(config.item_schema) if isinstance(config, CustomConfig) else None
+    except ValueError as error:
+        param = "data_source_config.item_schema"
+        raise Refused(invalid(f"{param}: {error}", param=param, code="invalid_value")) from None
 
 
 def rows_of(content: Sequence[RowContent], *, schema: ItemSchema | None) -> list[EvalRow]:

@@ -237,7 +237,8 @@ class EvalRunner:
             if isinstance(source, RecordsSource):
                 return await self._copy_records(run, source)
             assert isinstance(source, FileSource)
-            path, schema = self._files.path(source.id), schema_of(definition.data_source_config)
+            path = self._files.path(source.id)
+            schema = await asyncio.to_thread(schema_of, definition.data_source_config)
             reading = rows_in(path, schema=schema, max_line_bytes=self._max_line_bytes)
             num_rows = 0
             while part := await asyncio.to_thread(lambda: list(islice(reading, NUM_COPIED))):

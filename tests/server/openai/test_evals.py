@@ -23,7 +23,7 @@ from tests.server.openai.evals import (
     start,
 )
 from tirjudge_server import jobs
-from tirjudge_server.evals import store
+from tirjudge_server.evals import routes, store
 from tirjudge_server.openai.filestore import FileQuota
 
 SIMILAR = {
@@ -413,6 +413,7 @@ async def test_an_invalid_criterion_is_refused(make_judge, client_of, criterion,
     ("config", "problem"),
     [
         ({"type": "custom", "item_schema": {"type": "nonsense"}}, "not a JSON Schema"),
+        ({"type": "custom", "item_schema": {"$ref": "#/const", "const": "x"}}, "item_schema: $ref: '#/const' given"),
         ({"type": "custom"}, "item_schema: not given"),
         ({"type": "table"}, "data_source_config"),
     ],
@@ -422,6 +423,16 @@ async def test_an_invalid_data_source_is_refused(make_judge, client_of, config, 
         with pytest.raises(BadRequestError) as caught:
             await create(client, EQUAL, config=config)
     assert problem in str(caught.value)
+
+
+async def test_a_run_of_an_older_eval_with_an_invalid_schema_is_refused(make_judge, client_of, monkeypatch) -> None:
+    config = {"type": "custom", "item_schema": {"$ref": "#/const", "const": "x"}}
+    async with client_of(make_judge([])) as client:
+        with monkeypatch.context() as patched:
+            patched.setattr(routes, "schema_of", lambda config: None)
+            made = await create(client, EQUAL, config=config)
+        with pytest.raises(BadRequestError, match=r"item_schema: \$ref: '#/const' given"):
+            await start(client, made.id, inline([row(1)]))
 
 
 async def test_a_caller_has_a_limited_number_of_evals(make_judge, client_of, monkeypatch) -> None:
