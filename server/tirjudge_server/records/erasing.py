@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Row, bindparam, select, update
+from sqlalchemy import Row, bindparam, delete, select, update
 
 from tirjudge_server.records.chain import Chain, ChainEntry
 from tirjudge_server.records.database import RecordsError
 from tirjudge_server.records.record import ERASABLE, with_calls
-from tirjudge_server.records.schema import records
+from tirjudge_server.records.schema import recalled_keys, records
 from tirjudge_server.records.sealing import load, seal
 
 PRUNE_BATCH = 100
@@ -31,8 +31,8 @@ def check_erasable(fields: Collection[str]) -> None:
 def erase(chain: Chain, *, judgment_id: str, fields: Collection[str]) -> bool:
     """Erase fields of one judgment, or of one label by its id. Return False if there is none.
 
-    The function calls are erased too if they may have texts of these fields. The idempotency key of the judgment stays in
-    use: later requests with this key are refused.
+    The function calls are erased too if they may have texts of these fields. The idempotency keys of the judgment stay in
+    use: later requests with these keys are refused.
     """
     chosen = select(records).where(records.c.id == judgment_id, records.c.kind.in_(("judgment", "label")))
     row = chain.connection.execute(chosen).one_or_none()
@@ -40,6 +40,7 @@ def erase(chain: Chain, *, judgment_id: str, fields: Collection[str]) -> bool:
         return False
     present = with_calls(fields) & load(row.content).fields.keys()
     _erase_rows(chain, [row], fields=present.union(fields), reason="redaction", columns={"body": None})
+    chain.connection.execute(update(recalled_keys).where(recalled_keys.c.seq == row.seq).values(body=None))
     return True
 
 
@@ -63,6 +64,7 @@ def prune_some(chain: Chain, *, before_ms: float) -> int:
     columns = {"body": None, "idempotency": None, "pruned": True}
     if rows:
         _erase_rows(chain, rows, fields=ERASABLE, reason="retention", columns=columns)
+        chain.connection.execute(delete(recalled_keys).where(recalled_keys.c.seq.in_([row.seq for row in rows])))
     return len(rows)
 
 

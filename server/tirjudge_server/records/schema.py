@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, MetaData, String, Table, Text
 
-REVISION = "0003"
+REVISION = "0004"
 """Id of the latest migration. The tables are in the state after it."""
 
 NAMING = {
@@ -54,6 +54,15 @@ records = Table(
     Index("ix_records_pruned", "pruned", "created_ms"),
     # The list of judgments reads this index alone, for every combination of its filters, and never the content.
     Index("ix_records_list", *LISTED),
+)
+
+recalled_keys = Table(
+    "recalled_keys",
+    metadata,
+    # Idempotency keys of requests that the records answered by their content. Other keys are in the row of their judgment.
+    Column("idempotency", String(64), primary_key=True),  # as in `records`
+    Column("seq", BigInteger, nullable=False, index=True),  # of the judgment
+    Column("body", String(64)),  # as in `records`
 )
 
 chain_head = Table(

@@ -12,7 +12,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, select
+from sqlalchemy import Connection, Row, bindparam, insert, select, union_all
 
 from tirjudge.concurrency import background
 from tirjudge.deadline import until
@@ -38,15 +38,21 @@ from tirjudge_server.records.record import (
     record_of,
     with_calls,
 )
-from tirjudge_server.records.schema import LISTED, records
+from tirjudge_server.records.schema import LISTED, recalled_keys, records
 from tirjudge_server.records.sealing import canonical, seal, sha256
 from tirjudge_web.errors import Refused
 
 logger = logging.getLogger(__name__)
 
 # Built once: building a statement takes longer than SQLite takes to run it.
-_BY_IDEMPOTENCY = select(records).where(records.c.idempotency == bindparam("_key"))
+_BY_IDEMPOTENCY = union_all(
+    select(records).where(records.c.idempotency == bindparam("_key")),
+    select(*(recalled_keys.c.body if column is records.c.body else column for column in records.c))
+    .join(recalled_keys, recalled_keys.c.seq == records.c.seq)
+    .where(recalled_keys.c.idempotency == bindparam("_key")),
+)
 _BY_CONTENT = select(records).where(records.c.cache_key == bindparam("_key")).order_by(records.c.seq.desc()).limit(1)
+_ADD_KEY = insert(recalled_keys)
 
 _ANY = select(records.c.seq).limit(1)
 
@@ -97,6 +103,17 @@ class _LookupKeys:
     """Hash of the request's content. None: the request must not be answered from the records."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Recalled:
+    """An earlier judgment for a request."""
+
+    judgment: Judgment
+    seq: int
+    """Position of the judgment in the chain."""
+    by_content: bool
+    """Whether it was found by the content of the request, and not by the idempotency key."""
+
+
 class Records:
     """The recorded judgments of one server.
 
@@ -130,20 +147,31 @@ class Records:
     async def recall(self, request: JudgeRequest, *, call: Call) -> Judgment | None:
         """Return the earlier judgment for this idempotency key, or for the same content; None: no such judgment.
 
+        An idempotency key that is answered by content is on disk when this returns.
+
         Raises:
             Refused: 422, the key was used with a different request; 409, the judgment of the key was erased.
-            RecordsUnavailable: The records cannot be read.
+            RecordsUnavailable: The records cannot be read, or the key cannot be stored.
         """
         keys = await self._lookup_keys(request, call=call, fingerprint=self.versions.fingerprint)
         if keys.idempotency is None and keys.cache_key is None:
             return None
         try:
-            return await self._reader.do(lambda connection: _recalled(connection, keys=keys))
+            found = await self._reader.do(lambda connection: _recalled(connection, keys=keys))
         except RecordsUnavailable as error:
             if self.policy.required:
                 raise  # A new judgment could not be stored either.
             logger.error("cannot look for an earlier judgment: %s", logged(error))
             return None
+        if found is None or not found.by_content or keys.idempotency is None:
+            return None if found is None else found.judgment
+        try:
+            return await self._writer.do(lambda chain: _recalled_for_key(chain, keys=keys))
+        except RecordsUnavailable as error:
+            if self.policy.required:
+                raise
+            logger.error("an idempotency key of %s was not recorded: %s", found.judgment.id, logged(error))
+            return found.judgment
 
     async def store(self, request: JudgeRequest, judgment: Judgment, *, call: Call) -> Judgment:
         """Store a judgment, and return once it is on disk.
@@ -438,17 +466,31 @@ def _num_chars(request: JudgeRequest) -> int:
     return sum(map(len, [*texts, *request.responses])) + sum(len(file.text or file.base64 or "") for file in files)
 
 
-def _recalled(connection: Connection, *, keys: _LookupKeys) -> Judgment | None:
+def _recalled(connection: Connection, *, keys: _LookupKeys) -> _Recalled | None:
     """Look up the judgment for `Records.recall`, and raise its errors."""
     if keys.idempotency is not None:
         row = connection.execute(_BY_IDEMPOTENCY, {"_key": keys.idempotency}).one_or_none()
         if row is not None:
-            return _answer_again(row, keys=keys)
+            return _Recalled(judgment=_answer_again(row, keys=keys), seq=row.seq, by_content=False)
     if keys.cache_key is not None:
         row = connection.execute(_BY_CONTENT, {"_key": keys.cache_key}).one_or_none()
-        if row is not None:
-            return _intact_judgment(row)
+        judgment = None if row is None else _intact_judgment(row)
+        if row is not None and judgment is not None:
+            return _Recalled(judgment=judgment, seq=row.seq, by_content=True)
     return None
+
+
+def _recalled_for_key(chain: Chain, *, keys: _LookupKeys) -> Judgment | None:
+    """Look up a judgment as `_recalled`, in a write transaction, and store a new key of it."""
+    earlier = _answered_before(chain, keys=keys)
+    if earlier is not None:
+        return _answer_again(earlier, keys=keys)
+    found = _recalled(chain.connection, keys=keys)
+    if found is None:
+        return None
+    row = {"idempotency": keys.idempotency, "seq": found.seq, "body": keys.body}
+    chain.connection.execute(_ADD_KEY, row)
+    return found.judgment
 
 
 def _answered_before(chain: Chain, *, keys: _LookupKeys) -> Any:

@@ -21,7 +21,7 @@ from tirjudge_server.app import create_app
 from tirjudge_server.records.database import Database
 from tirjudge_server.records.record import versions_of
 from tirjudge_server.records.replay import is_same_output
-from tirjudge_server.records.store import Records, open_records
+from tirjudge_server.records.store import RecordPolicy, Records, open_records
 from tirjudge_server.service import JudgeService
 
 COUNTS = "```python\nprint(len(response_a), len(response_b), reference)\n```\n```output"
@@ -54,10 +54,10 @@ Serve = Callable[..., Any]
 @pytest.fixture
 def serve(make_service, connect, sqlite_path) -> Serve:
     @asynccontextmanager
-    async def serving(texts: list[str]) -> AsyncIterator[Server]:
+    async def serving(texts: list[str], *, cache: bool = True) -> AsyncIterator[Server]:
         service = make_service(cycle(texts), fingerprint="f" * 16)
         versions = versions_of(service.judge, fingerprint=service.fingerprint, isolation=service.isolation)
-        async with open_records(str(sqlite_path), versions=versions) as records:
+        async with open_records(str(sqlite_path), versions=versions, policy=RecordPolicy(cache=cache)) as records:
             service.records = records
             app = create_app(service, records=records)
             async with connect(app) as client:
@@ -119,6 +119,60 @@ async def test_requests_with_one_idempotency_key_get_one_judgment(serve: Serve) 
         assert answers[0].content == answers[1].content
         other = await server.client.post("/v1/judge", json=BODY | {"seed": 1}, headers=headers)
         assert (other.status_code, other.json()["error"]["code"]) == (422, "idempotency_key_reused")
+
+
+async def test_a_key_that_is_answered_by_content_is_recorded(serve: Serve) -> None:
+    async with serve([ENDS]) as server:
+        first = await server.judge()
+
+        async def judge(**fields: Any) -> httpx2.Response:
+            return await server.client.post("/v1/judge", json=BODY | fields, headers={"idempotency-key": "k"})
+
+        assert (await judge()).json()["id"] == first.id
+        other = await judge(seed=1)
+        assert (other.status_code, other.json()["error"]["code"]) == (422, "idempotency_key_reused")
+        assert (await judge()).json()["id"] == first.id
+
+
+def batch_of(prompt: str) -> dict[str, Any]:
+    return {"requests": [BODY | {"prompt": prompt}]}
+
+
+def reward_of(prompt: str) -> dict[str, Any]:
+    return {"prompt": prompt, "responses": ["one", "three"], "mode": "cohort"}
+
+
+def reranking_of(prompt: str) -> dict[str, Any]:
+    return {"query": prompt, "documents": ["one", "three"]}
+
+
+def decision_of(prompt: str) -> dict[str, Any]:
+    return {"model": "judge", "input": prompt, "questions": [{"type": "predicate", "instructions": "It is dry."}]}
+
+
+def chat_of(prompt: str) -> dict[str, Any]:
+    judge = {"mode": "pairwise", "responses": ["one", "three"]}
+    return {"model": "judge", "n": 2, "messages": [{"role": "user", "content": prompt}], "judge": judge}
+
+
+@pytest.mark.parametrize(
+    ("path", "body_of", "other_status", "num_judgments"),
+    [
+        ("/v1/judge/batch", batch_of, 200, 2),
+        ("/v1/reward", reward_of, 200, 2),
+        ("/v1/rerank", reranking_of, 200, 2),
+        ("/v1/decisions", decision_of, 422, 1),
+        ("/v1/chat/completions", chat_of, 422, 2),
+    ],
+)
+async def test_a_key_of_several_judgments_is_combined_with_their_content_or_number(
+    serve: Serve, path: str, body_of: Callable[[str], dict[str, Any]], other_status: int, num_judgments: int
+) -> None:
+    async with serve([ENDS], cache=False) as server:
+        for prompt, status in (("A?", 200), ("B?", other_status), ("A?", 200), ("B?", other_status)):
+            response = await server.client.post(path, json=body_of(prompt), headers={"idempotency-key": "k"})
+            assert response.status_code == status, response.text
+        assert len((await server.client.get("/v1/judgments")).json()["data"]) == num_judgments
 
 
 async def test_a_judgment_that_cannot_be_stored_is_a_503(serve: Serve) -> None:

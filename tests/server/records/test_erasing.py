@@ -122,6 +122,20 @@ async def test_an_erased_judgment_is_not_returned_for_a_repeated_request(store, 
     assert (refused.value.status, refused.value.problem.code) == (409, "idempotency_key_erased")
 
 
+async def test_keys_that_were_answered_by_content_end_with_their_judgment(store, keep, request_of) -> None:
+    erased, pruned = await keep(store), await keep(store, request_of("Another?"))
+    call, other = Call(idempotency_key="k"), Call(idempotency_key="other")
+    assert await store.recall(request_of(), call=call) == erased
+    assert await store.recall(request_of("Another?"), call=other) == pruned
+    await store.erase(erased.id, fields=["request.prompt"])
+    with pytest.raises(Refused) as refused:
+        await store.recall(request_of("A third?"), call=call)
+    assert (refused.value.status, refused.value.problem.code) == (409, "idempotency_key_erased")
+    await store.prune(before_ms=time.time() * 1000 + 1000)
+    for each in (call, other):
+        assert await store.recall(request_of("A third?"), call=each) is None
+
+
 async def test_a_withheld_field_is_never_stored(database_url, open_store, keep, request_of) -> None:
     store = open_store(database_url, withheld=frozenset({"request.prompt", "request.rubric", "caller"}))
     judgment = await keep(store, request_of(SECRET), caller="alice")

@@ -19,7 +19,8 @@ ADDED = ("label", "forced", "flipped", "basis", "tool_error", "human", "about")
 
 def return_to_first_revision(database: Database) -> None:
     """Remove what the migrations after 0001 added."""
-    statements = ["DROP TABLE sessions", "DROP INDEX ix_records_list", "DROP INDEX ix_records_about"]
+    statements = [f"DROP TABLE {name}" for name in ("recalled_keys", "sessions")]
+    statements += [f"DROP INDEX {name}" for name in ("ix_records_list", "ix_records_about")]
     statements += [f"ALTER TABLE records DROP COLUMN {name}" for name in ADDED]
     with database.writing() as connection:
         for statement in [*statements, "UPDATE alembic_version SET version_num = '0001'"]:

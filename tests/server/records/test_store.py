@@ -104,6 +104,42 @@ async def test_a_repeated_request_is_answered_from_the_records(store, request_of
     assert await store.recall(request_of(), call=Call(caller="bob")) is None
 
 
+async def test_keys_that_are_answered_by_content_survive_a_restart(
+    database_url, open_store, request_of, judgment_of, keep
+) -> None:
+    store = open_store(database_url)
+    first = await keep(store, idempotency_key="first")
+    calls = [Call(idempotency_key=key) for key in ("k", "k", "other")]
+    assert await asyncio.gather(*(store.recall(request_of(), call=call) for call in calls)) == [first] * 3
+    again = open_store(database_url, cache=False)
+    for key in ("first", "k", "other"):
+        assert await again.recall(request_of(), call=Call(idempotency_key=key)) == first
+        assert await again.recall(request_of(), call=Call(idempotency_key=key, caller="bob")) is None
+        call = Call(idempotency_key=key)
+        for refused in (
+            again.recall(request_of("Another?"), call=call),
+            again.store(request_of("Another?"), judgment_of(call), call=call),
+        ):
+            with pytest.raises(Refused, match="different request"):
+                await refused
+    assert verify(again.database).length == 1
+
+
+async def test_two_servers_give_one_key_to_one_of_two_requests(
+    database_url, open_store, request_of, judgment_of, keep
+) -> None:
+    servers = [open_store(database_url), open_store(database_url)]
+    await keep(servers[0])
+    for number in range(10):
+        call, other = Call(idempotency_key=f"k{number}"), request_of(f"Another {number}?")
+        done = await asyncio.gather(
+            servers[0].recall(request_of(), call=call),
+            servers[1].store(other, judgment_of(call), call=call),
+            return_exceptions=True,
+        )
+        assert [isinstance(each, Refused) for each in done].count(True) == 1
+
+
 async def test_a_very_long_request_is_always_judged(store, request_of, keep) -> None:
     long = request_of("x" * (MAX_CACHED_CHARS + 1))
     await keep(store, long)
