@@ -142,7 +142,7 @@ def _run(channels: dict[str, int]) -> NoReturn:
 
 def _watch(header: dict[str, Any], *, descriptor: int) -> None:
     """Watch the program for the execution of the bindings that the header names."""
-    values = [header["bindings"].get(name, "") for name in header["watched"]]
+    values = [header["bindings"][name] for name in header["watched"]]
     texts = [text for value in values for text in ([value] if isinstance(value, str) else value.values())]
     watch(
         header["code"],

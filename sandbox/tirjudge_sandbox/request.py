@@ -86,6 +86,10 @@ class Program:
         for name in self.bindings:
             if not name.isidentifier() or keyword.iskeyword(name):
                 raise ValueError(f"bindings: expected a Python variable name, got {name!r}")
+        for name in () if self.offer is None else self.offer.watched:
+            if name not in self.bindings:
+                known = ", ".join(map(repr, self.bindings))[:400] or "none"
+                raise ValueError(f"watched: {name[:80]!r} is not the name of a binding; the bindings are: {known}")
         for field, paths in (("files", self.files), ("fetch", self.fetch)):
             if paths and not level.has_namespaces:
                 raise ValueError(f"{field}: programs have no private directory at the level {level}")
@@ -162,8 +166,8 @@ class Program:
 
     @property
     def _watched(self) -> list[str]:
-        """Names of the bindings that are watched."""
-        return [] if self.offer is None else [name for name in self.offer.watched if self.bindings.get(name)]
+        """Names of the bindings that are watched. An empty one cannot be executed."""
+        return [] if self.offer is None else [name for name in self.offer.watched if self.bindings[name]]
 
     def payload(self, *, level: IsolationLevel) -> bytes:
         """Encode the program: a line of JSON, then the concatenated files, then the standard input.

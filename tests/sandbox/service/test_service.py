@@ -141,6 +141,16 @@ async def test_results_of_a_batch_are_in_order_and_independent(client: httpx2.As
     assert "no name" in results[5]["error"]
 
 
+async def test_a_watched_name_that_is_no_binding_is_refused(client: httpx2.AsyncClient) -> None:
+    program = {"code": "exec(r)", "bindings": {"r": "print(5)", "empty": ""}, "candidate_code": "refuse"}
+    response = await client.post("/v1/execute", json=program | {"watched": ["r", "nope"]})
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "watched")
+    said = "watched: 'nope' is not the name of a binding; the bindings are: 'r', 'empty'"
+    assert response.json()["error"]["message"] == said
+    result = (await client.post("/v1/execute", json=program | {"watched": ["r", "empty"]})).json()
+    assert (result["outcome"], result["in_process"]) == ("error", ["exec"])
+
+
 async def test_an_invalid_program_of_a_batch_is_named(client: httpx2.AsyncClient) -> None:
     response = await client.post("/v1/execute/batch", json={"programs": [{"code": ""}, {"cod": ""}]})
     assert response.status_code == 400
