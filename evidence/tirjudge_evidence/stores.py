@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tirjudge.errors import SandboxUnavailable, ToolUnavailable
 from tirjudge.tools.functions import ToolError
-from tirjudge.types import AttachedStore, Outcome, StoreCard, StoreKind, World
+from tirjudge.types import AttachedStore, Outcome, StoreCard, StoreKind, World, check_period
 from tirjudge_sandbox import Limits, SandboxPool
 from tirjudge_sandbox.preload import Preload
 
@@ -134,8 +134,7 @@ class StoreSettings(BaseModel):
 
     @model_validator(mode="after")
     def _check_dates(self) -> StoreSettings:
-        if self.valid_from and self.valid_until and self.valid_from > self.valid_until:
-            raise ValueError(f"valid_from: {self.valid_from} is after valid_until: {self.valid_until}")
+        check_period(valid_from=self.valid_from, valid_until=self.valid_until)
         return self
 
 

@@ -94,7 +94,7 @@ class PromptTooLong(TirjudgeError, ValueError):
 
 
 class EvidenceRefused(TirjudgeError, ValueError):
-    """A store of evidence that must come with the request is missing, has another kind, or cannot be read."""
+    """A store of evidence that must come with the request is missing or has another kind, or one that came is unusable."""
 
 
 class CheckpointError(TirjudgeError, ValueError):

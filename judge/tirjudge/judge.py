@@ -18,7 +18,7 @@ from tirjudge.claims import claims_of
 from tirjudge.concurrency import gather_fail_fast, gather_pair, map_concurrently
 from tirjudge.deadline import NEVER, Deadline, until
 from tirjudge.engines.base import Engine, RawScore
-from tirjudge.errors import DeadlineExceeded, RequestNotShown, TemplateFailed
+from tirjudge.errors import DeadlineExceeded, EvidenceRefused, RequestNotShown, TemplateFailed
 from tirjudge.formats import format_named, shown_name
 from tirjudge.formats.attached import store_lines
 from tirjudge.formats.base import Format, response_names
@@ -44,6 +44,7 @@ from tirjudge.types import (
     TurnRecord,
     Usage,
     Verdict,
+    check_period,
     prompt_text,
 )
 from tirjudge.verdict import (
@@ -163,13 +164,15 @@ class Judge:
             ValueError: the request offers tools, but this judge has none; or it names a function that is not offered; or its
                 mode is rules, but this judge has no checks; or it requires programs of a scalar reward model.
             RequestNotShown: the format cannot show the request.
-            EvidenceRefused: the request does not attach a store that a check needs, or the store cannot be read.
+            EvidenceRefused: the request does not attach a store that a check needs, the store cannot be read, is valid on no
+                day, or has the name of a registered one.
             PromptTooLong: the request does not fit the model's context.
             DeadlineExceeded: the deadline passed before the model had written a turn. If the model had written a turn
                 but no verdict could be forced in time, the judgment abstains with reason `deadline`.
             EngineUnavailable, SandboxUnavailable: the judgment could not be made.
         """
         by_rules, by_scores = self.uses_rules(request), self.uses_raw_scores(request)
+        self.check_evidence(request)
         if self.checks is not None:
             require_stores(request, cards=self.checks.cards)
         if not by_rules and not by_scores:
@@ -321,6 +324,21 @@ class Judge:
             return self.tools
         chosen = chosen_functions(self.functions, names=request.functions)
         return [replace(tool, functions=chosen) if isinstance(tool, PythonTool) else tool for tool in self.tools]
+
+    def check_evidence(self, request: JudgeRequest) -> None:
+        """Check the stores that come with a request.
+
+        Raises:
+            EvidenceRefused: a store is valid on no day, or has the name of a registered one.
+        """
+        registered = {name for function in self.functions for name in function.stores}
+        for store in request.evidence or ():
+            try:
+                check_period(valid_from=store.valid_from, valid_until=store.valid_until)
+            except ValueError as error:
+                raise EvidenceRefused(f"evidence: {store.name}: {error}") from None
+            if store.name in registered:
+                raise EvidenceRefused(f"evidence: {store.name}: a registered store has this name; give it another name")
 
     def check_shown(self, request: JudgeRequest) -> None:
         """Check that the format can show a request.

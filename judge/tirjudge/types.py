@@ -599,6 +599,16 @@ class AttachedFile(Wire):
             raise ValueError(f"base64: {error}") from None
 
 
+def check_period(*, valid_from: datetime.date | None, valid_until: datetime.date | None) -> None:
+    """Check that a store is valid on at least one day. None: no limit.
+
+    Raises:
+        ValueError: The first day is after the last one.
+    """
+    if valid_from and valid_until and valid_from > valid_until:
+        raise ValueError(f"valid_from: {valid_from} is after valid_until: {valid_until}")
+
+
 class AttachedStore(Wire):
     """A store of evidence that comes with a request. Only the judgment of this request can query it."""
 

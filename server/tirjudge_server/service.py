@@ -210,6 +210,7 @@ class JudgeService:
         Raises:
             Refused: the request names a different model or an unknown function, needs tools that the judge does not have,
                 comes with evidence that it cannot query, cannot be shown by the format, or exceeds `cost_limits`.
+            EvidenceRefused: a store of the request is valid on no day, or has the name of a registered one.
             ShuttingDown: the server is shutting down.
         """
         self.draining.check()
@@ -218,6 +219,7 @@ class JudgeService:
         if request.model not in (None, name):
             message = f"model: {shown(request.model)} given, this server has {shown(name)}"
             raise Refused(invalid(message, param="model", code="model_not_found"), status=404)
+        self.judge.check_evidence(request)
         try:
             if self.judge.uses_rules(request):
                 return
