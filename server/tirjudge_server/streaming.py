@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 from starlette.responses import StreamingResponse
@@ -14,6 +15,9 @@ from tirjudge.types import JudgeRequest, TurnRecord
 from tirjudge_server.call import Call
 from tirjudge_server.service import JudgeService
 from tirjudge_web.errors import FAILURES, problem_from
+from tirjudge_web.tracebacks import frames_of
+
+logger = logging.getLogger(__name__)
 
 HEARTBEAT_S = 15.0
 """Maximum seconds without an event before a heartbeat is sent. Proxies close connections that are idle for longer."""
@@ -50,7 +54,7 @@ async def judgment_events(
             except Exception as error:
                 yield ErrorBody(error=problem_from(error)[1])
                 if not isinstance(error, FAILURES):
-                    raise
+                    logger.error("%s failed: a bug\n%s", in_flight.judgment_id, frames_of(error))
 
 
 async def _turn_events(

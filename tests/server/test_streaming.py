@@ -14,6 +14,7 @@ from tirjudge.http.protocol import JudgmentCreated, JudgmentTurn
 from tirjudge.types import JudgeRequest, Judgment, Mode
 from tirjudge_server.app import create_app
 from tirjudge_server.call import Call
+from tirjudge_server.openai import chunks
 from tirjudge_server.streaming import judgment_events
 
 PRINTS = "```python\nprint(1)\n```\n```output"
@@ -58,14 +59,25 @@ async def test_failure_after_first_event_is_last_event(make_service, connect, pa
     assert '"param":"prompt"' in response.text
 
 
-async def test_internal_error_is_sent_as_an_event_and_logged(make_service, connect, pairwise) -> None:
+@pytest.mark.parametrize("path", ["/v1/judge", "/v1/chat/completions"])
+async def test_internal_error_is_sent_logged_and_ends_the_stream(
+    make_service, listen, pairwise, caplog, monkeypatch, path
+) -> None:
+    monkeypatch.setattr(chunks, "OPENING_S", 0.0)
+
     def fail(sequence: str) -> str:
         raise RuntimeError("secret/path.py")
 
-    async with connect(create_app(make_service(fail))) as client:
-        response = await client.post("/v1/judge", json=pairwise | {"stream": True})
-    assert names(response.text) == ["judgment.created", "error"]
+    body = pairwise | {"stream": True}
+    if path != "/v1/judge":
+        body = {"model": "judge", "messages": [{"role": "user", "content": "q"}], "stream": True, "judge": pairwise}
+    async with listen(create_app(make_service(fail))) as url, httpx2.AsyncClient(base_url=url) as client:
+        response = await client.post(path, json=body)  # a cut body is an exception
+    assert response.status_code == 200
+    assert '"code":"internal"' in response.text.rstrip().split("\n\n")[-1]
     assert "secret" not in response.text
+    assert sum("failed: a bug" in record.getMessage() for record in caplog.records) == 1
+    assert "in fail" in caplog.text
 
 
 async def test_invalid_request_is_http_error(connect, make_service, pairwise) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 import uuid
 from collections.abc import AsyncGenerator, Callable
@@ -35,6 +36,9 @@ from tirjudge_server.openai.wire import refuse
 from tirjudge_server.service import JudgeService
 from tirjudge_web.connection import while_connected
 from tirjudge_web.errors import FAILURES, problem_from
+from tirjudge_web.tracebacks import frames_of
+
+logger = logging.getLogger(__name__)
 
 HEARTBEAT_S = 15.0
 """Seconds without a chunk after which a heartbeat is sent. Proxies close streams that are silent for longer."""
@@ -121,8 +125,9 @@ class _Writer:
     def __init__(self, *, shape: AnswerShape, model: str, body: CompletionOptions) -> None:
         self.shape = shape
         self.sends_usage = body.stream_options is not None and body.stream_options.include_usage
+        self.id = f"{shape.id_prefix}{uuid.uuid4().hex}"
         self._head = {
-            "id": f"{shape.id_prefix}{uuid.uuid4().hex}",
+            "id": self.id,
             "object": shape.chunk_object,
             "created": int(time.time()),
             "model": model,
@@ -159,7 +164,7 @@ async def _blocks(
     except Exception as error:
         yield f"data: {ErrorBody(error=problem_from(error)[1]).model_dump_json()}\n\n".encode()
         if not isinstance(error, FAILURES):
-            raise
+            logger.error("%s failed: a bug\n%s", writer.id, frames_of(error))
         return
     yield writer.chunk(shape.answer(choice))
     yield writer.chunk(shape.end, ended=choice)
