@@ -126,6 +126,7 @@ def test_long_responses_are_read_in_linear_time(text: str) -> None:
             "Half as many cups as bowls and half as many bowls as plates. If there are 20 bowls, how many in all?",
             "20 * 2",
         ),
+        ("Half of the 24 mugs are blue, and half of the blue ones leak. How many leak?", "24 * 2 / 2"),
     ],
 )
 async def test_a_calculation_with_other_numbers_than_the_prompt_gives_no_verdict(

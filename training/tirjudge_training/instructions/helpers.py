@@ -916,7 +916,9 @@ def answer(r, x):
         k |= {360, 365, 366, 568, 1000, 1024, 1440, 1760, 2000, 3600, 5280, 10_000, 100_000, 1_000_000}
         o = {float(y) for y in re.findall(r"(?<!\d)\d++(?=(?:st|nd|rd|th)\b(?! power))", prompt)}
         many = re.findall(r"\b(?:half|twice|double|triple) (?:as|the|that|of)\b", prompt.lower())
-        if len(many) > len(re.findall(r"[*/]", x)) or p - y - z or (y - p) & o or any(c > 12 and c not in k for c in y - p):
+        few = len(re.findall(r"(?i)\bhalf (?:the|that|of)\b", prompt)) > len(re.findall(r"/|\.[25]", x))
+        few |= len(many) > len(re.findall(r"[*/]", x))
+        if few or p - y - z or (y - p) & o or any(c > 12 and c not in k for c in y - p):
             raise ValueError("the prompt has other numbers than the calculation")
         x = eval(x)
     z = final(r)
