@@ -57,8 +57,8 @@ from tirjudge_sandbox.presets import Preset, imported
 from tirjudge_sandbox.protocol import Ending, Printed, ProgramReport, StoppedBy
 from tirjudge_sandbox.verl_tool import find_program, find_stdin, framed
 from tirjudge_sandbox.watching import Watch
+from tirjudge_server.caller_schema import CallerSchema
 from tirjudge_server.dialects.options import options_of
-from tirjudge_server.evals.item_schema import ItemSchema
 from tirjudge_server.openai.answering import cut_at
 from tirjudge_server.openai.forms import json_form
 from tirjudge_server.openai.placeholders import check_placeholders, fill_in, names_sample
@@ -554,8 +554,8 @@ INVENTORY: dict[str, Case | str] = {
     "tirjudge_server.openai.similarity:_bleu": Case(
         lambda text: similarity(text, text[::-1], metric="bleu"), runs("a ", "1-", "&quot;", "<skipped>", "-\n", "a.b,")
     ),
-    "tirjudge_server.evals.item_schema:ItemSchema": Case(
-        lambda text: ItemSchema({"pattern": "^(a+)+$"}).problem(text + "b"), runs("a", "ab", "\n")
+    "tirjudge_server.caller_schema:CallerSchema": Case(
+        lambda text: CallerSchema({"pattern": "^(a+)+$"}).problem(text + "b"), runs("a", "ab", "\n")
     ),
     "tirjudge_server.openai.similarity:_ngrams": "n-grams of at most five words",
     "tirjudge_server.openai.similarity:module": "at most MAX_CHARS characters, because the work grows with the product",

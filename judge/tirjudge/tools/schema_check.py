@@ -156,7 +156,7 @@ def _dangling(
         ValueError: a part is not a schema.
     """
     dangling: list[str] = []
-    valid = _ids(schema, specification)
+    valid = set(map(id, parts_of(schema, specification)))
     seen: set[tuple[int, str]] = set()
     waiting: list[tuple[Any, Any]] = [(schema, resolver)]
     while waiting:
@@ -172,7 +172,7 @@ def _dangling(
                 target = at.lookup(reference)
                 if id(target.contents) not in valid:
                     check(target.contents)
-                    valid |= _ids(target.contents, specification)
+                    valid |= set(map(id, parts_of(target.contents, specification)))
             except Unresolvable:
                 dangling.append(reference)
                 continue
@@ -185,16 +185,16 @@ def _dangling(
     return dangling
 
 
-def _ids(schema: Any, specification: Specification[Any]) -> set[int]:
-    """Return the identities of a valid schema and of the schemas in it."""
-    ids: set[int] = set()
+def parts_of(schema: Any, specification: Specification[Any]) -> list[Mapping[str, Any]]:
+    """Return a valid schema and the schemas in it, each once, without booleans."""
+    parts: dict[int, Mapping[str, Any]] = {}
     waiting = [schema]
     while waiting:
         part = waiting.pop()
-        if isinstance(part, Mapping) and id(part) not in ids:
-            ids.add(id(part))
+        if isinstance(part, Mapping) and id(part) not in parts:
+            parts[id(part)] = part
             waiting += specification.subresources_of(part)
-    return ids
+    return list(parts.values())
 
 
 def _check_schema(kind: Any, schema: Any) -> None:

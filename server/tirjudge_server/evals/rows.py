@@ -11,8 +11,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from tirjudge.http.protocol import NumberTooLarge, invalid, parse_json, problem_of, problem_of_number
+from tirjudge_server.caller_schema import MAX_REQUEST_STEPS, CallerSchema, UncheckableValue
 from tirjudge_server.evals.definitions import CustomConfig, DataSourceConfig, RecordsConfig, RowContent
-from tirjudge_server.evals.item_schema import MAX_REQUEST_STEPS, ItemSchema
 from tirjudge_server.openai.batchlines import MAX_LINES, raw_lines
 from tirjudge_server.records.record import StoredJudgment
 from tirjudge_web.cost import check_json
@@ -52,20 +52,20 @@ def row_schema(config: DataSourceConfig) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-def schema_of(config: DataSourceConfig) -> ItemSchema | None:
+def schema_of(config: DataSourceConfig) -> CallerSchema | None:
     """Return the check of items. None: any object is valid.
 
     Raises:
         Refused: The schema of the eval is invalid.
     """
     try:
-        return ItemSchema(config.item_schema) if isinstance(config, CustomConfig) else None
+        return CallerSchema(config.item_schema) if isinstance(config, CustomConfig) else None
     except ValueError as error:
         param = "data_source_config.item_schema"
         raise Refused(invalid(f"{param}: {error}", param=param, code="invalid_value")) from None
 
 
-def rows_of(content: Sequence[RowContent], *, schema: ItemSchema | None) -> list[EvalRow]:
+def rows_of(content: Sequence[RowContent], *, schema: CallerSchema | None) -> list[EvalRow]:
     """Return the rows of a request.
 
     Raises:
@@ -83,7 +83,7 @@ def rows_of(content: Sequence[RowContent], *, schema: ItemSchema | None) -> list
     return rows
 
 
-def rows_in(path: Path, *, schema: ItemSchema | None, max_line_bytes: int) -> Iterator[EvalRow]:
+def rows_in(path: Path, *, schema: CallerSchema | None, max_line_bytes: int) -> Iterator[EvalRow]:
     """Yield the rows of a file.
 
     Raises:
@@ -116,8 +116,11 @@ def _row_in(raw: bytes, *, line: int, max_line_bytes: int) -> RowContent:
         raise RowProblem(f"line {line}: not JSON: {error}") from None
 
 
-def _checked(number: int, row: RowContent, *, schema: ItemSchema | None, line: int, name: str) -> EvalRow:
-    problem = None if schema is None else schema.problem(row.item)
+def _checked(number: int, row: RowContent, *, schema: CallerSchema | None, line: int, name: str) -> EvalRow:
+    try:
+        problem = None if schema is None else schema.problem(row.item)
+    except UncheckableValue as error:
+        problem = str(error)
     if problem is not None:
         raise RowProblem(f"{name} {line}: item: {problem}")
     try:

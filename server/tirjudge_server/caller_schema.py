@@ -1,7 +1,7 @@
-"""Check rows against a caller's JSON Schema (2020-12) within a limited number of steps.
+"""Check values against a caller's JSON Schema (2020-12) within a limited number of steps.
 
-A small schema whose parts refer to one another can take exponential time, so every keyword that is applied to a value is
-counted, and the characters that patterns search. Patterns take linear time (re2). No reference outside the schema is fetched.
+A small schema whose parts refer to one another can take exponential time, so every schema and every keyword that is applied
+to a value is counted, and the characters that patterns search. Patterns take linear time (re2). No other document is fetched.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import attrs
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
-from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012
 
-from tirjudge.tools.schema_check import exact_validator, open_schema, patterns_in
+from tirjudge.tools.schema_check import exact_validator, open_schema, parts_of, patterns_in
 from tirjudge.types import encodable
 from tirjudge_evidence.checks.response_json import compiled
 
@@ -25,7 +26,7 @@ MAX_SCHEMA_STEPS = 2_000_000
 """Maximum number of steps to check a schema."""
 
 MAX_STEPS = 50_000
-"""Maximum number of steps to check one row."""
+"""Maximum number of steps to check one value."""
 
 MAX_REQUEST_STEPS = 1_000_000
 """Maximum number of steps to check all rows of a request. Rows of a file are checked outside of requests."""
@@ -39,26 +40,28 @@ MAX_PATTERNS = 200
 _MAX_SHOWN = 300
 
 
-class _OutOfSteps(Exception):
-    """The check of a value takes too long."""
+class UncheckableValue(Exception):
+    """A value cannot be checked: it takes too long, or the schema or the value is nested too deeply."""
 
 
-class ItemSchema:
-    """A caller's schema of rows.
+class CallerSchema:
+    """A caller's schema.
 
     Args:
         schema: The JSON Schema.
+        max_steps: Maximum number of steps to check one value.
 
     Attributes:
         num_steps: Number of steps of all checks of values so far.
 
     Raises:
-        ValueError: It is not a JSON Schema, is too large, or has a pattern that cannot be checked in linear time.
+        ValueError: It is not a JSON Schema, is too large, has a reference that leads nowhere or an `$id` below its top, or
+            has a pattern that cannot be checked in linear time.
     """
 
-    def __init__(self, schema: Mapping[str, Any]) -> None:
+    def __init__(self, schema: Mapping[str, Any], *, max_steps: int = MAX_STEPS) -> None:
         self.num_steps = 0
-        self._most = MAX_SCHEMA_STEPS
+        self._max_steps = self._most = MAX_SCHEMA_STEPS
         self._given: set[str] = set()
         self._patterns: dict[str, Any] = {}
         own = {
@@ -68,41 +71,63 @@ class ItemSchema:
         }
         exact = exact_validator(Draft202012Validator)
         kind = exact_validator(exact, {name: self._counted(check) for name, check in (exact.VALIDATORS | own).items()})
+        kind.evolve = self._counted_evolve()
         of_schemas = kind(kind.META_SCHEMA)
         try:
             size = len(json.dumps(schema))
             if size > MAX_SCHEMA_BYTES:
                 raise ValueError(f"{size} bytes given; the limit is {MAX_SCHEMA_BYTES}")
-            self._validator, _ = open_schema(kind, schema, check=lambda part: self._check_schema(part, of_schemas))
+            opened = open_schema(kind, schema, check=lambda part: self._check_schema(part, of_schemas))
         except RecursionError:
             raise ValueError("not a JSON Schema (2020-12): nested too deeply") from None
-        except _OutOfSteps:
-            raise ValueError(f"cannot be checked in {MAX_SCHEMA_STEPS} steps; use a simpler schema") from None
-        self.num_steps = 0
+        except (UncheckableValue, ValueError) as error:
+            raise ValueError(encodable(str(error)[: 2 * _MAX_SHOWN])) from None
+        self._validator, dangling = opened
+        if dangling:
+            given = repr(dangling[0][:_MAX_SHOWN])
+            raise ValueError(f"the schema has no {given}; only references such as #/$defs/NAME are supported")
+        self.num_steps, self._max_steps = 0, max_steps
 
-    def problem(self, item: Any) -> str | None:
-        """Return where a value does not match the schema, and why. None: it matches."""
-        self._most = self.num_steps + MAX_STEPS
-        try:
-            return self._first(self._validator, item)
-        except _OutOfSteps:
-            return f"cannot be checked in {MAX_STEPS} steps; use a simpler schema, or shorter rows"
+    def problem(self, value: Any) -> str | None:
+        """Return where a value does not match the schema, and why. None: it matches.
+
+        Raises:
+            UncheckableValue: It is not known whether the value matches.
+        """
+        self._most = self.num_steps + self._max_steps
+        return self._first(self._validator, value)
+
+    def try_on(self, value: Any) -> None:
+        """Check a value to the end, whether it matches or not.
+
+        Raises:
+            UncheckableValue: The value cannot be checked.
+        """
+        self._most = self.num_steps + self._max_steps
+        for _ in self._errors(self._validator, value):
+            pass
 
     def _check_schema(self, schema: Any, of_schemas: Any) -> None:
         problem = self._first(of_schemas, schema)
         if problem is not None:
             raise ValueError(f"not a JSON Schema (2020-12): {problem}")
+        if any("$id" in part for part in parts_of(schema, DRAFT202012) if part is not schema):
+            # jsonschema resolves some references there from the top of the schema, where they can lead to what is no schema.
+            raise ValueError("$id: only supported at the top of a schema")
         self._compile(schema)
 
     def _first(self, validator: Any, value: Any) -> str | None:
-        try:
-            error = next(validator.iter_errors(value), None)
-        except (RecursionError, Unresolvable) as failed:
-            return f"cannot be checked: {type(failed).__name__}"
+        error = next(self._errors(validator, value), None)
         if error is None:
             return None
         where, message = ".".join(map(str, error.absolute_path)), error.message[:_MAX_SHOWN]
-        return f"{where[:_MAX_SHOWN]}: {message}" if where else message
+        return encodable(f"{where[:_MAX_SHOWN]}: {message}" if where else message)
+
+    def _errors(self, validator: Any, value: Any) -> Iterator[ValidationError]:
+        try:
+            yield from validator.iter_errors(value)
+        except RecursionError:
+            raise UncheckableValue("cannot be checked: nested too deeply, or a reference leads to itself") from None
 
     def _compile(self, schema: Mapping[str, Any]) -> None:
         """Compile the patterns of the schema, or of a part of it.
@@ -162,7 +187,16 @@ class ItemSchema:
     def _spend(self, num_steps: int) -> None:
         self.num_steps += num_steps
         if self.num_steps > self._most:
-            raise _OutOfSteps
+            raise UncheckableValue(
+                f"cannot be checked in {self._max_steps} steps; use a simpler schema, or shorter values"
+            )
+
+    def _counted_evolve(self) -> Callable[..., Any]:
+        def evolve(validator: Any, **changes: Any) -> Any:
+            self._spend(1)
+            return attrs.evolve(validator, **changes)
+
+        return evolve
 
     def _counted(self, check: Callable[..., Any]) -> Callable[..., Any]:
         def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
