@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from tirjudge.http.protocol import invalid, shown
 from tirjudge.types import GOOD_SCORE, Judgment, Verdict
+from tirjudge_server.caller_schema import CallerSchema, UncheckableValue
 from tirjudge_web.errors import Refused
 
 
@@ -30,7 +31,11 @@ class Form(Protocol):
     """An output format for verdicts."""
 
     def write(self, judgment: Judgment) -> FormattedVerdict:
-        """Format the verdict of a judgment."""
+        """Format the verdict of a judgment.
+
+        Raises:
+            Refused: The caller's schema cannot be checked for this verdict.
+        """
         ...
 
 
@@ -141,23 +146,56 @@ JSON_TYPES: Mapping[str, frozenset[str]] = {
 (the score of a single response) and `reasoning` (the text of the judge's last turn)."""
 
 
+MAX_VERDICT_STEPS = 5_000
+"""Maximum number of steps to check a verdict against a caller's schema."""
+
+_SAMPLES = {"string": "", "integer": 1, "number": 0.5, "boolean": True, "array": [0.5, 0.5], "null": None}
+"""JSON type -> a value, to try a schema before a verdict exists."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestedSchema:
+    """A schema that the content must match."""
+
+    check: CallerSchema
+    """Checks the content."""
+    is_integer: Mapping[str, bool]
+    """Properties of the content, in order -> whether the schema names integers only."""
+
+    def try_out(self) -> None:
+        """Check samples of verdicts.
+
+        Raises:
+            UncheckableValue: A verdict cannot be checked.
+        """
+        types = {name: JSON_TYPES[name] for name in self.is_integer}
+        self.check.try_on({name: _SAMPLES[min(types[name] - {"null"})] for name in types})
+        self.check.try_on({name: _SAMPLES[min(types[name] & {"null"} or types[name])] for name in types})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonForm:
     """The verdict as one JSON object."""
 
-    properties: Mapping[str, Any] | None = None
-    """Properties of the caller's schema. None: no schema; write the whole verdict."""
+    schema: RequestedSchema | None = None
+    """The caller's schema. None: no schema; write the whole verdict."""
 
     def write(self, judgment: Judgment) -> FormattedVerdict:
-        if self.properties is None:
+        if self.schema is None:
             return FormattedVerdict(content=judgment.verdict.model_dump_json())
         known = _known(judgment)
-        values = {name: _fitted(known[name], schema=schema) for name, schema in self.properties.items()}
-        misfits = [name for name, value in values.items() if not _admits(self.properties[name], value)]
-        if misfits:
-            why = undecided(judgment.verdict) if judgment.verdict.reason else f"it is {values[misfits[0]]!r}"
-            return FormattedVerdict(content=None, refusal=f"{misfits[0]}: the verdict does not fit the schema ({why})")
-        return FormattedVerdict(content=json.dumps(values, ensure_ascii=False))
+        values = {
+            name: round(known[name]) if is_integer and isinstance(known[name], float) else known[name]
+            for name, is_integer in self.schema.is_integer.items()
+        }
+        try:
+            problem = self.schema.check.problem(values)
+        except UncheckableValue as error:
+            raise _refused(str(error)) from None
+        if problem is None:
+            return FormattedVerdict(content=json.dumps(values, ensure_ascii=False))
+        why = f" ({undecided(judgment.verdict)})" if judgment.verdict.reason else ""
+        return FormattedVerdict(content=None, refusal=f"the verdict does not fit the schema: {problem}{why}")
 
 
 def _known(judgment: Judgment) -> dict[str, Any]:
@@ -165,7 +203,7 @@ def _known(judgment: Judgment) -> dict[str, Any]:
     turns = judgment.rollouts[-1].turns if judgment.rollouts else []
     scores = verdict.scores or [None]
     return {
-        **verdict.model_dump(),
+        **verdict.model_dump(mode="json"),
         "basis": verdict.basis,
         "score": scores[0] if len(scores) == 1 else None,
         "reasoning": turns[-1].text if turns else "",
@@ -176,29 +214,37 @@ def json_form(response_format: Mapping[str, Any]) -> JsonForm:
     """Return the format for a `response_format` of JSON.
 
     Raises:
-        Refused: The schema is invalid, or requests a property that a verdict lacks.
+        Refused: The schema is invalid, cannot be checked, or requests a property that a verdict lacks.
     """
     if response_format.get("type") != "json_schema":
         return JsonForm()
     described = response_format.get("json_schema")
     schema = described.get("schema") if isinstance(described, Mapping) else None
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
-    if not isinstance(properties, Mapping) or not properties:
+    if not isinstance(schema, Mapping) or not isinstance(properties, Mapping) or not properties:
         raise _refused("expected: a schema of an object with properties")
-    required = schema.get("required", []) if isinstance(schema, Mapping) else []
+    required = schema.get("required", [])
     try:
-        _check_schema(properties, required=required)
+        names = _requested(properties, required=required)
+        check = CallerSchema(schema, max_steps=MAX_VERDICT_STEPS)
+        is_integer = {name: _types(properties.get(name)) & {"integer", "number"} == {"integer"} for name in names}
+        requested = RequestedSchema(check=check, is_integer=is_integer)
+        requested.try_out()
     except RecursionError:
         raise _refused("the schema is nested too deeply") from None
-    return JsonForm(properties=properties)
+    except (ValueError, UncheckableValue) as error:
+        raise _refused(str(error)) from None
+    return JsonForm(schema=requested)
 
 
-def _check_schema(properties: Mapping[str, Any], *, required: Any) -> None:
-    """
+def _requested(properties: Mapping[str, Any], *, required: Any) -> list[str]:
+    """Return the properties that a schema describes or requires.
+
     Raises:
         Refused: The schema requests a property that a verdict does not have, or a type that differs from the property's.
     """
-    for name in (*properties, *(required if isinstance(required, list) else [])):
+    names = [*properties, *(required if isinstance(required, list) else [])]
+    for name in names:
         if not isinstance(name, str) or name not in JSON_TYPES:
             raise _refused(f"a verdict has no {shown(name)}; expected: {', '.join(JSON_TYPES)}")
         wanted = _types(properties.get(name))
@@ -206,6 +252,7 @@ def _check_schema(properties: Mapping[str, Any], *, required: Any) -> None:
             raise _refused(
                 f"{name} is {' or '.join(sorted(JSON_TYPES[name]))}, not {shown(' or '.join(sorted(wanted)))}"
             )
+    return list(dict.fromkeys(names))
 
 
 def _refused(message: str) -> Refused:
@@ -232,19 +279,3 @@ def _collect_types(schema: Any, *, into: set[str]) -> bool:
     names = [name for name in (given if isinstance(given, list) else [given]) if isinstance(name, str)]
     into.update(names)
     return bool(names)
-
-
-def _fitted(value: Any, *, schema: Any) -> Any:
-    """Round a number if the schema allows integers only."""
-    wanted = _types(schema)
-    if isinstance(value, float) and "integer" in wanted and "number" not in wanted:
-        return round(value)
-    return value
-
-
-def _admits(schema: Any, value: Any) -> bool:
-    wanted = _types(schema)
-    if value is None:
-        return not wanted or "null" in wanted
-    enum = schema.get("enum") if isinstance(schema, Mapping) else None
-    return not isinstance(enum, list) or value in enum

@@ -7,6 +7,7 @@ import json
 
 import pytest
 from openai import AsyncOpenAI, BadRequestError, NotFoundError, OpenAI, RateLimitError
+from openai.types.chat import ChatCompletionMessage
 from pydantic import BaseModel
 
 from tirjudge.engines.scripted import ScriptedScalarEngine
@@ -300,6 +301,71 @@ async def test_a_verdict_that_does_not_fit_the_schema_is_a_refusal(make_judge, c
         )
     assert answer.choices[0].message.parsed is None
     assert "abstained" in answer.choices[0].message.refusal
+
+
+async def content_in(schema: dict, *, make_judge, client_of) -> ChatCompletionMessage:
+    """The message of a preference for A, in the caller's schema."""
+    form = {"type": "json_schema", "json_schema": {"name": "v", "schema": schema}}
+    service = make_judge(lambda sequence: "Fine.<preference>A</preference>", label_probs=lambda _: {"A": 0.9, "B": 0.1})
+    async with client_of(service) as client:
+        answer = await client.chat.completions.create(
+            model="judge",
+            messages=user("q"),
+            response_format=form,
+            extra_body={"judge": {**JUDGE, "tools": "off", "seed": 0}},
+        )
+    return answer.choices[0].message
+
+
+@pytest.mark.parametrize(
+    ("name", "fits", "misfits"),
+    [
+        ("label", {"type": "string", "enum": ["A", "B"]}, {"type": "string", "const": "C"}),
+        ("label", {"pattern": "^[A-Z]$"}, {"pattern": "^[a-z]$"}),
+        ("label", {"not": {"const": "C"}}, {"not": {"type": "string"}}),
+        ("label", {"minLength": 1}, {"minLength": 2}),
+        ("label", {"$ref": "#/$defs/letter"}, {"$ref": "#/$defs/count"}),
+        ("confidence", {"type": "number", "minimum": 0.5}, {"type": "number", "maximum": 0.5}),
+        ("probabilities", {"maxItems": 2, "items": {"type": "number"}}, {"maxItems": 1}),
+        ("score", True, {"$ref": "#/$defs/count"}),
+        ("forced", {"anyOf": [{"const": False}, {"type": "null"}]}, {"allOf": [{"const": True}, {}]}),
+    ],
+)
+async def test_the_content_matches_the_whole_schema(make_judge, client_of, name, fits, misfits) -> None:
+    definitions = {"letter": {"type": "string"}, "count": {"type": "integer"}}
+    for kind, is_fit in ((fits, True), (misfits, False)):
+        schema = {"type": "object", "properties": {name: kind}, "required": [name], "$defs": definitions}
+        message = await content_in(schema, make_judge=make_judge, client_of=client_of)
+        assert (message.refusal is None) == is_fit
+        if is_fit:
+            assert list(json.loads(message.content or "")) == [name]
+        else:
+            assert message.content is None
+            assert message.refusal is not None
+            assert message.refusal.startswith(f"the verdict does not fit the schema: {name}: ")
+
+
+async def test_the_content_has_the_required_properties(make_judge, client_of) -> None:
+    schema = {"properties": {"label": {}}, "required": ["status"]}
+    message = await content_in(schema, make_judge=make_judge, client_of=client_of)
+    assert json.loads(message.content or "").keys() == {"label", "status"}
+    strict = {**schema, "additionalProperties": False}
+    message = await content_in(strict, make_judge=make_judge, client_of=client_of)
+    assert message.refusal is not None
+
+
+async def test_a_schema_that_cannot_be_checked_is_refused(make_judge, client_of) -> None:
+    unseen = {"properties": {"status": {"anyOf": [{"const": ""}, {"$ref": "#/$defs/missing"}]}}}
+    with pytest.raises(BadRequestError, match="the schema has no '#/\\$defs/missing'") as caught:
+        await content_in(unseen, make_judge=make_judge, client_of=client_of)
+    assert (caught.value.param, caught.value.code) == ("response_format", "unsupported_schema")
+
+
+async def test_a_schema_that_cannot_be_checked_for_the_verdict_is_refused(make_judge, client_of) -> None:
+    itself = {"anyOf": [{"const": ""}, {"const": None}, {"$ref": "#/properties/label"}]}
+    with pytest.raises(BadRequestError, match="a reference leads to itself") as caught:
+        await content_in({"properties": {"label": itself}}, make_judge=make_judge, client_of=client_of)
+    assert (caught.value.param, caught.value.code) == ("response_format", "unsupported_schema")
 
 
 @pytest.mark.parametrize(

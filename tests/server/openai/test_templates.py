@@ -85,6 +85,9 @@ def test_sentences_about_the_format_are_not_criteria() -> None:
     assert criteria_in("### Final Score: 1\n\nor\n\n### Final Score: 0") is None
 
 
+DOUBLING = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(60)} | {"a60": {}}
+
+
 @pytest.mark.parametrize(
     "schema",
     [
@@ -93,6 +96,12 @@ def test_sentences_about_the_format_are_not_criteria() -> None:
         {"type": "object", "properties": {}},
         {"type": "object", "properties": {"score": {}}, "required": ["price"]},
         {"type": "object", "properties": {"score": {}}, "required": [["score"]]},
+        {"type": "object", "properties": {"score": {"minimum": "1"}}},
+        {"type": "object", "properties": {"label": {"pattern": "(?=x)"}}},
+        {"type": "object", "properties": {"label": {"$ref": "http://127.0.0.1:1/schema.json"}}},
+        {"type": "object", "properties": {"label": {"const": "A"}, "score": {"$ref": "#/$defs/missing"}}},
+        {"type": "object", "properties": {"label": {"$ref": "#/properties/label"}}},
+        {"type": "object", "properties": {"label": {"$ref": "#/$defs/a0"}}, "$defs": DOUBLING},
     ],
 )
 def test_a_schema_that_fits_no_verdict_is_refused(schema: dict) -> None:
