@@ -126,6 +126,7 @@ def test_long_responses_are_read_in_linear_time(text: str) -> None:
             "Half as many cups as bowls and half as many bowls as plates. If there are 20 bowls, how many in all?",
             "20 * 2",
         ),
+        ("A hen needs 4.2 kg of grain each week. How much do 12 hens need per day?", "4.2 * 12"),
         ("Half of the 24 mugs are blue, and half of the blue ones leak. How many leak?", "24 * 2 / 2"),
     ],
 )

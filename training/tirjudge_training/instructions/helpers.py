@@ -918,6 +918,9 @@ def answer(r, x):
         many = re.findall(r"\b(?:half|twice|double|triple) (?:as|the|that|of)\b", prompt.lower())
         few = len(re.findall(r"(?i)\bhalf (?:the|that|of)\b", prompt)) > len(re.findall(r"/|\.[25]", x))
         few |= len(many) > len(re.findall(r"[*/]", x))
+        u = r"\b(?:per|each|every|an?) (second|minute|hour|day|week|month|year)\b"
+        u = "|".join(sorted({*re.findall(u, prompt.lower())}))
+        few |= "|" in u and not (y - p or re.search(rf"(?i)\b\w+ (?:{u})s\b|\wday\b", prompt))
         if few or p - y - z or (y - p) & o or any(c > 12 and c not in k for c in y - p):
             raise ValueError("the prompt has other numbers than the calculation")
         x = eval(x)
