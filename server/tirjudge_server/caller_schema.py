@@ -1,7 +1,8 @@
 """Check values against a caller's JSON Schema (2020-12) within a limited number of steps.
 
 A small schema whose parts refer to one another can take exponential time, so every schema and every keyword that is applied
-to a value is counted, and the characters that patterns search. Patterns take linear time (re2). No other document is fetched.
+to a value is counted, and the characters that patterns search and that messages repeat. Patterns take linear time (re2). No
+other document is fetched.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ MAX_REQUEST_STEPS = 1_000_000
 CHARS_PER_STEP = 100
 """Number of characters that a pattern searches in one step."""
 
+CHARS_PER_MESSAGE_STEP = 1000
+"""Number of characters that one step writes into a message. Each error of jsonschema has a message with its value."""
+
 MAX_PATTERNS = 200
 """Maximum number of different patterns of a schema."""
 
@@ -60,7 +64,7 @@ class CallerSchema:
     """
 
     def __init__(self, schema: Mapping[str, Any], *, max_steps: int = MAX_STEPS) -> None:
-        self.num_steps = 0
+        self.num_steps = self._steps_per_error = 0
         self._max_steps = self._most = MAX_SCHEMA_STEPS
         self._given: set[str] = set()
         self._patterns: dict[str, Any] = {}
@@ -125,6 +129,7 @@ class CallerSchema:
 
     def _errors(self, validator: Any, value: Any) -> Iterator[ValidationError]:
         try:
+            self._steps_per_error = len(json.dumps(value)) // CHARS_PER_MESSAGE_STEP
             yield from validator.iter_errors(value)
         except RecursionError:
             raise UncheckableValue("cannot be checked: nested too deeply, or a reference leads to itself") from None
@@ -199,8 +204,10 @@ class CallerSchema:
         return evolve
 
     def _counted(self, check: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
+        def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError]:
             self._spend(1 + sum(len(each) for each in (value, instance) if isinstance(each, list | dict)))
-            return check(validator, value, instance, schema)
+            for error in check(validator, value, instance, schema) or ():
+                self._spend(self._steps_per_error)
+                yield error
 
         return counted

@@ -192,6 +192,15 @@ def test_a_caller_of_the_check_sets_its_limit() -> None:
         CallerSchema(schema, max_steps=500).problem([1] * 1000)
 
 
+def test_messages_that_repeat_a_long_value_are_counted() -> None:
+    """Each branch makes a message with the whole value, which would take a minute for a text of 10 MB."""
+    schema = CallerSchema({"anyOf": [{"const": n} for n in range(1000)]})
+    assert (schema.problem("short") or "").startswith("'short' is not valid under any of the given schemas")
+    with pytest.raises(UncheckableValue, match=f"cannot be checked in {MAX_STEPS} steps"):
+        schema.problem({"text": "x" * 1_000_000})
+    assert CallerSchema({"properties": {"text": {"type": "string"}}}).problem({"text": "x" * 1_000_000}) is None
+
+
 def test_the_dialect_and_id_of_a_schema_have_no_effect() -> None:
     schema = CallerSchema(
         {"$schema": "http://json-schema.org/draft-07/schema#", "$id": "x", "items": {"$ref": "#"}, "minItems": 1}
