@@ -88,6 +88,8 @@ def clustered_mean(totals: Array, counts: Array, *, weights: Array) -> Clustered
     variances = (np.bincount(strata, residuals**2) + pooled) / sizes_of_strata
     of_strata = np.bincount(strata, shares**2) * variances
     variance = float(of_strata.sum())
+    if math.sqrt(variance) <= _EQUAL * float(np.abs(of_clusters / shares).max()):
+        variance = 0.0
     return ClusteredMean(
         value=value,
         variance=variance,
