@@ -208,9 +208,108 @@ def test_the_last_value_of_a_long_json_file_counts() -> None:
     assert store.sql("SELECT max(a) AS a FROM t") == [{"a": 1.5}]
 
 
+def json_column(*values: str) -> tuple[str, list[Any]]:
+    """Type and values of a column of JSON Lines with these values, written as JSON; dates and times as text of ISO 8601."""
+    store = loaded("t", "".join(f'{{"c": {value}, "other": 1}}\n' for value in values), format="jsonl")
+    kind = store.describe()["lines"][0].removeprefix("t(c ").partition(", other BIGINT)")[0]
+    return kind, [held.to_json(row["c"]) for row in store.sql("SELECT c FROM t")]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["2024-01-01", "epoch", "infinity"],
+        ["2024-3-1", "2024-01-01"],
+        ["2024-01-01", ""],
+        ["2024/03/01"],
+        ["01/02/2024"],
+        ["10:00", "11:30"],
+        ["6F9619FF-8B86-D011-B42D-00CF4FC964FF"],
+        ["12", "13"],
+        ["1.10", "1e5"],
+        ["true", "null"],
+        [' é\n"'],
+    ],
+    ids=str,
+)
+def test_strings_of_json_that_are_not_iso_8601_dates_stay_as_they_are(texts: list[str]) -> None:
+    assert json_column(*map(json.dumps, texts)) == ("VARCHAR", texts)
+    assert json_column(*(json.dumps({"d": [text]}) for text in texts)) == (
+        "STRUCT(d VARCHAR[])",
+        [{"d": [text]} for text in texts],
+    )
+    assert rows(json.dumps(texts), format="json") == [{"json": text} for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (['"2024-02-29"', "null"], ("DATE", ["2024-02-29", None])),
+        (
+            ['"2024-02-29"', '"2024-03-01 09:30"'],
+            ("TIMESTAMP", ["2024-02-29T00:00:00", "2024-03-01T09:30:00"]),
+        ),
+        (['"2024-03-01T00:30:00+02:00"'], ("TIMESTAMP", ["2024-02-29T22:30:00"])),
+        (["1e5", "1E30", "-2.5e-7", "3"], ("DOUBLE", [1e5, 1e30, -2.5e-7, 3.0])),
+        (["18446744073709551615", "-1"], ("HUGEINT", [18446744073709551615, -1])),
+        (["1" * 30, "1" * 29 + "2"], ("HUGEINT", [int("1" * 30), int("1" * 29 + "2")])),
+        (["1" * 40, "1" * 39 + "2"], ("VARCHAR", ["1" * 40, "1" * 39 + "2"])),
+        (["9007199254740993", "1.5"], ("VARCHAR", ["9007199254740993", "1.5"])),
+        (["1e400"], ("VARCHAR", ["1e400"])),
+        (["true", "null"], ("BOOLEAN", [True, None])),
+        (["1", '"x"'], ("JSON", ["1", '"x"'])),
+    ],
+)
+def test_columns_of_json_have_types_that_keep_their_values(values: list[str], expected: tuple[str, list[Any]]) -> None:
+    assert json_column(*values) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (
+            ['{"id": 1234567890123456789, "x": 0.5}', '{"id": 2, "s": "[1234567890123456789,\\"1]"}'],
+            (
+                "STRUCT(id BIGINT, x DOUBLE, s VARCHAR)",
+                [
+                    {"id": 1234567890123456789, "x": 0.5, "s": None},
+                    {"id": 2, "x": None, "s": '[1234567890123456789,"1]'},
+                ],
+            ),
+        ),
+        (['{"x":9007199254740993}', '{"x":0.5}'], ("JSON", ['{"x":9007199254740993}', '{"x":0.5}'])),
+        (["[" + "1" * 30 + "]"], ("JSON", ["[" + "1" * 30 + "]"])),
+        (
+            ['{"TIME": "10:00", "t, TIME": 1}'],
+            ('STRUCT("TIME" VARCHAR, "t, TIME" BIGINT)', [{"TIME": "10:00", "t, TIME": 1}]),
+        ),
+    ],
+)
+def test_nested_values_of_json_keep_long_numbers(values: list[str], expected: tuple[str, list[Any]]) -> None:
+    assert json_column(*values) == expected
+
+
+def test_keys_of_json_that_differ_in_case_are_two_columns() -> None:
+    assert rows('{"a": "10:00", "A": "epoch"}\n{"A": "x"}\n', format="jsonl") == [
+        {"a": "10:00", "A_1": "epoch"},
+        {"a": None, "A_1": "x"},
+    ]
+
+
+def test_the_last_string_of_a_long_json_file_counts() -> None:
+    store = loaded("t", '{"a": "2024-01-01"}\n' * 60_000 + '{"a": "epoch", "b": "10:00"}\n', format="jsonl")
+    assert store.describe()["lines"] == ["t(a VARCHAR, b VARCHAR), 60,001 rows"]
+
+
 @pytest.mark.parametrize(
     ("format", "content"),
-    [("json", b'{"a": 1}'), ("json", b"[" * 100_000), ("jsonl", b'{"a": 1}\n{"a"\n'), ("parquet", b"PAR1....PAR1")],
+    [
+        ("json", b'{"a": 1}'),
+        ("json", b"[" * 100_000),
+        ("jsonl", b'{"a": 1}\n{"a"\n'),
+        ("jsonl", b'{"n": [{"a": 1, "a": 2}]}'),
+        ("parquet", b"PAR1....PAR1"),
+    ],
 )
 def test_a_broken_file_is_refused_without_a_path(format: str, content: bytes) -> None:
     with pytest.raises(ValueError, match=f"^t: not readable as {format}: ") as error:

@@ -5,7 +5,7 @@ The tables are in memory. After loading, the database accepts no other file, ext
 Values are read as they are written. Of CSV, the first line has the names of the columns, all rows must be as long as it, and
 a column has a type only if all its values are in one form: numbers without leading zeros, dates and times of ISO 8601, true
 and false. All other columns are text. DuckDB by itself would drop rows of another length, read `01/02/2024` and `epoch` as
-dates and `0x1F` as 31, and make long numbers equal.
+dates and `0x1F` as 31, and make long numbers equal. Of JSON, strings stay text except dates and times of ISO 8601.
 """
 
 from __future__ import annotations
@@ -40,9 +40,11 @@ _CSV = (
 _READERS = {
     "csv": _CSV,
     "parquet": "read_parquet(?)",
-    "json": "read_json_auto(?, format='array', sample_size=-1)",
-    "jsonl": "read_json_auto(?, format='newline_delimited', sample_size=-1)",
+    "json": "read_json_auto(?, format='array', sample_size=-1, {option})",
+    "jsonl": "read_json_auto(?, format='newline_delimited', sample_size=-1, {option})",
 }
+_NO_DATES = "dateformat='%%', timestampformat='%%'"
+"""Option of JSON: no string is a date or a timestamp, except a percent sign, which is neither."""
 _ZONED = "TIMESTAMP WITH TIME ZONE"
 _UTF8 = ("csv", "json", "jsonl")
 
@@ -69,6 +71,17 @@ WHEN lower(cell) IN ('true', 'false') THEN 'BOOLEAN'
 ELSE 'VARCHAR' END"""
 """Form of a cell of CSV: a type that keeps its value, or SMALL, a whole number that both BIGINT and DOUBLE keep. An exponent
 needs a sign or a decimal point, because `12e5` can be an identifier."""
+
+_JSON_FORM = f"""CASE
+WHEN regexp_full_match(cell, '-?[0-9]+([.][0-9]+([eE][0-9]+)?|[eE][0-9]+)') AND isfinite(CAST(cell AS DOUBLE)) THEN 'DOUBLE'
+ELSE {_FORM} END"""
+"""Form of a value of JSON, as in `_FORM`: a number may have an exponent without a sign."""
+
+_TEXT_OF_JSON = re.compile(r'"(?:[^"]|"")*"|\b(?:TIME|UUID)(?=[],)[]|$)')
+"""In a type: a name in quotes, or a type that DuckDB gives to strings."""
+
+_LONG = "[[:,]-?[0-9]{16,}[],}]"
+"""A whole number of 16 digits or more in a nested value of JSON."""
 
 _SQLITE_FORM = f"""CASE typeof({{cell}})
 WHEN 'null' THEN NULL
@@ -237,8 +250,11 @@ def _load(connection: Any, file: Mapping[str, Any], *, loaded: set[str]) -> None
         copy.write(data)
         copy.flush()
         try:
-            values = _typed(connection, reader, path=copy.name, num_bytes=len(data)) if format == "csv" else "*"
-            connection.execute(f"CREATE TABLE {quoted(table)} AS SELECT {values} FROM {reader}", [copy.name])
+            if format in ("json", "jsonl"):
+                _load_json(connection, reader, path=copy.name, table=table, num_bytes=len(data))
+            else:
+                values = _typed(connection, reader, path=copy.name, num_bytes=len(data)) if format == "csv" else "*"
+                connection.execute(f"CREATE TABLE {quoted(table)} AS SELECT {values} FROM {reader}", [copy.name])
         except duckdb.Error as error:
             problem = (_ragged(data) if format == "csv" else None) or _message(error, hidden=copy.name)
             raise ValueError(f"{name}: not readable as {format}: {problem}") from None
@@ -301,21 +317,94 @@ def _ragged(data: bytes) -> str | None:
 
 
 def _typed(connection: Any, reader: str, *, path: str, num_bytes: int) -> str:
-    """Return the columns of a CSV file for SELECT, with their types. Of a long file, a column that has text in its first rows
-    is not examined further."""
+    """Return the columns of a CSV file for SELECT, with their types."""
     names = [name for name, *_ in connection.execute(f"DESCRIBE SELECT * FROM {reader}", [path]).fetchall()]
-    kinds = dict.fromkeys(names, "")
-    for limit in (f"LIMIT {_HEAD_ROWS}", "") if num_bytes > _HEAD_CHARS else ("",):
-        candidates = [name for name, kind in kinds.items() if kind != "VARCHAR"]
-        if candidates:
-            rows = f"SELECT {', '.join(map(quoted, candidates))} FROM {reader} {limit}"
-            cells = f"UNPIVOT ({rows}) ON COLUMNS(*) INTO NAME name VALUE cell"
-            found = connection.execute(f"SELECT name, list(DISTINCT {_FORM}) FROM ({cells}) GROUP BY name", [path])
-            kinds |= {name: _type_of(forms) for name, forms in found.fetchall()}
+    cells = {name: quoted(name) for name in names}
+    kinds = _kinds(connection, reader, cells=cells, form=_FORM, params=[path], num_bytes=num_bytes)
     return ", ".join(
         quoted(name) if kind in ("", "VARCHAR") else f"CAST({quoted(name)} AS {kind}) AS {quoted(name)}"
         for name, kind in kinds.items()
     )
+
+
+def _kinds(
+    connection: Any, source: str, *, cells: Mapping[str, str], form: str, params: Sequence[Any], num_bytes: int
+) -> dict[str, str]:
+    """Return the type of each column, empty for a column without filled cells. Of a long file, a column that has text in its
+    first rows is not examined further.
+
+    Args:
+        source: what SELECT reads from, with `params`.
+        cells: column -> expression of its cells as text.
+        form: expression of the form of `cell`.
+    """
+    kinds = dict.fromkeys(cells, "")
+    for limit in (f"LIMIT {_HEAD_ROWS}", "") if num_bytes > _HEAD_CHARS else ("",):
+        candidates = [name for name, kind in kinds.items() if kind != "VARCHAR"]
+        if candidates:
+            values = ", ".join(f"{cells[name]} AS {quoted(name)}" for name in candidates)
+            unpivoted = f"UNPIVOT (SELECT {values} FROM {source} {limit}) ON COLUMNS(*) INTO NAME name VALUE cell"
+            query = f"SELECT name, list(DISTINCT {form}) FROM ({unpivoted}) GROUP BY name"
+            kinds |= {name: _type_of(forms) for name, forms in connection.execute(query, params).fetchall()}
+    return kinds
+
+
+def _load_json(connection: Any, reader: str, *, path: str, table: str, num_bytes: int) -> None:
+    """Load a JSON file, through a table of its values as they are written: `raw`, with the same columns.
+
+    The first query reads all values, not only their types, because that refuses an object with a key twice.
+    """
+    typed = connection.execute(f"SELECT any_value(COLUMNS(*)) FROM {reader.format(option=_NO_DATES)}", [path])
+    described = [(name, str(kind)) for name, kind, *_ in typed.description]
+    typed.fetchall()
+    for depth in (1, 0):
+        source = reader.format(option=f"maximum_depth={depth}")
+        connection.execute(f"CREATE OR REPLACE TEMP TABLE raw AS SELECT * FROM {source}", [path])
+        if all(kind == "JSON" for _, kind, *_ in connection.execute("DESCRIBE temp.raw").fetchall()):
+            break
+    kinds = {
+        name: _TEXT_OF_JSON.sub(lambda found: found[0] if found[0][0] == '"' else "VARCHAR", kind)
+        for name, kind in described
+    }
+    values = ", ".join(_json_values(connection, kinds, num_bytes=num_bytes))
+    connection.execute(f"CREATE TABLE {quoted(table)} AS SELECT {values} FROM temp.raw")
+    connection.execute("DROP TABLE temp.raw")
+
+
+def _json_values(connection: Any, kinds: Mapping[str, str], *, num_bytes: int) -> Iterator[str]:
+    """Yield the columns of the table `raw` for SELECT, with their types.
+
+    Args:
+        kinds: column -> type without dates, whose decimals may be long whole numbers.
+    """
+    texts = {name: f"{quoted(name)}->>'$'" for name in kinds}
+    unsure = {name: texts[name] for name, kind in kinds.items() if kind in ("VARCHAR", "DOUBLE")}
+    found = _kinds(connection, "temp.raw", cells=unsure, form=_JSON_FORM, params=[], num_bytes=num_bytes)
+    for name, kind in kinds.items():
+        value = quoted(name)
+        if kind == "VARCHAR" and found[name] not in ("DATE", "TIMESTAMP", _ZONED):
+            value = texts[name]
+        elif name in found:
+            value = f"CAST({texts[name]} AS {found[name]})"
+        elif kind != "JSON" and not ("DOUBLE" in kind and _is_rounded(connection, value, kind=kind)):
+            value = f"TRY_CAST({value} AS {kind})"
+        yield f"{value} AS {quoted(name)}"
+
+
+def _is_rounded(connection: Any, value: str, *, kind: str) -> bool:
+    """Whether a type rounds a long whole number in a column of nested values.
+
+    Neighbours in a list may share a comma and count once. All of them have one type, so the two counts still differ.
+    """
+    written, typed = (
+        rf"""len(regexp_extract_all(regexp_replace({text}, '"(\\.|[^"\\])*"', '', 'g'), '{_LONG}'))"""
+        for text in (f"CAST({value} AS VARCHAR)", f"CAST(to_json(TRY_CAST({value} AS {kind})) AS VARCHAR)")
+    )
+    query = (
+        f"SELECT bool_or({written} <> {typed}) FROM temp.raw WHERE regexp_matches(CAST({value} AS VARCHAR), '{_LONG}')"
+    )
+    [(is_rounded,)] = connection.execute(query).fetchall()
+    return bool(is_rounded)
 
 
 def _type_of(forms: Iterable[str]) -> str:
