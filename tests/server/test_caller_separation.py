@@ -80,6 +80,7 @@ STORES = {
     "evals.running.EvalRunner._file_of": "found by the id of a run that `EvalStore` gave to its owner",
     "evals.store.EvalStore.__init__": "creates the tables, removes the oldest scores, and sums bytes by owner",
     "caller_schema.CallerSchema._patterns": "the patterns of one schema",
+    "caller_schema.CallerSchema._given": "the patterns of one schema",
     "evals.store.EvalStore._clock": "the clock of the database",
     "evals.store.EvalStore._add_bytes": "the counter of the owner of a run",
     "evals.store.EvalStore._check_room": SEPARATES + "counts the runs of an owner",
